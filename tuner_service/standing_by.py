@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tuner_service.clock import SystemClock, new_experiment_id
 from tuner_service.config import Settings, package_version
-from tuner_service.domain.errors import TunerServiceError
 from tuner_service.service.access import Role, read_or_make_token
 from tuner_service.storage.engine import open_queries, revision_of, services_of
 from tuner_service.storage.tables import HEAD_REVISION
@@ -93,7 +92,7 @@ class Standby:
             else:
                 self._reads.tokens.look_again()
             self._trouble = ""
-        except TunerServiceError as exc:
+        except Exception as exc:  # noqa: BLE001  # whatever it was, who asks must not be sent to a service of long ago
             if str(exc) != self._trouble:
                 logger.warning("standby_cannot_read", extra={"error": str(exc)})
             self._active, self._trouble = "", str(exc)

@@ -37,7 +37,8 @@ def copy_database(source: SqlStore, target: SqlStore, done: Callable[[CopiedTabl
     Both are held by this process, so that nobody else writes meanwhile.
     """
     with source.queries.reading() as reading, translated(), target.begin() as writing:
-        _lift_limits(writing)
+        for connection in (reading, writing):
+            _lift_limits(connection)
         for table in _copied_tables():
             if writing.execute(select(table).limit(1)).first() is not None:
                 raise StorageError(f"the target holds rows already (table {table.name}); name an empty database")
@@ -113,9 +114,10 @@ def _same(value: Any) -> Any:
 
 # ── what the two databases differ in ────────────────────────────────────────────────────────────
 def _lift_limits(connection: Connection) -> None:
-    """The server ends transactions of services that pause; here rows of another database are read in between."""
+    """The server ends transactions that pause; here all rows of another database are read or compared in between."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
 
 
 def _adding(connection: Connection, table: Table) -> Callable[[Sequence[Row]], None]:

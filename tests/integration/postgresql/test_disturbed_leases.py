@@ -16,11 +16,12 @@ from tests.builders import EXPERIMENT_ID, a_trial
 from tests.contract.stores import StillClock, changes_for, reports_line
 from tests.integration.postgresql.test_one_active_service import holder_of
 from tests.postgresql import the_server
+from tests.waiting import wait_until
 from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.storage.engine import open_queries, open_store, services_of
 from tuner_service.storage.postgresql import connecting
 from tuner_service.storage.postgresql import store as store_of_a_server
-from tuner_service.storage.postgresql.lease import LeaseLostError
+from tuner_service.storage.postgresql.lease import LeaseLostError, ThisService
 
 pytestmark = pytest.mark.slow
 
@@ -139,6 +140,25 @@ def test_what_somebody_has_locked_is_not_waited_for_without_end_and_used_once_it
                     store.load()
         store.commit(changes_for(a_trial(number=2)))
         assert numbers(store) == [1, 2]
+
+
+def test_whatever_a_renewal_meets_the_next_one_is_made(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def fails(_: Any) -> None:
+        failed.set()
+        raise OSError("no descriptor is to be had")
+
+    def renewals() -> int:
+        return int(execute(url, "SELECT renewals FROM tuner_lease")[0][0])
+
+    with closing(open_store(url, StillClock())) as store:
+        with monkeypatch.context() as broken:
+            broken.setattr(ThisService, "row", fails)
+            assert failed.wait(60)
+        before = renewals()
+        wait_until(lambda: renewals() > before + 1)
+        assert store.commit(changes_for(a_trial(number=1))) == 1
 
 
 class BusyClock(StillClock):

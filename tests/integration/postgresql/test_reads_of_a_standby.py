@@ -16,6 +16,7 @@ from tests.builders import EXPERIMENT_ID, START, a_trial
 from tests.contract.stores import changes_for
 from tests.postgresql import the_server
 from tests.waiting import wait_until
+from tuner_service import standing_by
 from tuner_service.config import Settings
 from tuner_service.ports import StoredToken
 from tuner_service.service.tokens import hash_of
@@ -75,6 +76,20 @@ def test_tables_of_another_version_are_not_read(url: str, standby: Standby) -> N
         wait_until(lambda: standby.app() is None)
         connection.execute("UPDATE alembic_version SET version_num = %s", (revision,))
         wait_until(lambda: standby.app() is not None)
+
+
+def test_whatever_a_look_meets_the_next_one_is_taken(
+    url: str, standby: Standby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: str) -> None:
+        raise ImportError("the package is being exchanged")
+
+    with closing(open_store(url, StillClock(), url="http://127.0.0.1:8701")):
+        wait_until(lambda: standby.active() == "http://127.0.0.1:8701")
+        with monkeypatch.context() as broken:
+            broken.setattr(standing_by, "services_of", fails)
+            wait_until(lambda: standby.active() == "")
+        wait_until(lambda: standby.active() == "http://127.0.0.1:8701")
 
 
 def test_an_empty_database_is_waited_for(tmp_path: Path) -> None:

@@ -79,11 +79,13 @@ def copy(source: str | None, target: str | None) -> int:
     def done(table: CopiedTable) -> None:
         say(f"{table.name:24} {table.rows:>12} rows  {table.digest[:16]}")
 
-    found = _address(source)
+    found, wanted = _address(source), _address(target)
+    if found == wanted:
+        raise CommandError("FROM and TO are one database; name an empty one as TO", ExitCode.USAGE)
     if isinstance(found, Path) and not found.exists():
         raise CommandError(f"there is no database {found}", ExitCode.NOT_FOUND)
     clock = SystemClock()
-    with closing(open_store(found, clock)) as held, closing(open_store(_address(target), clock)) as empty:
+    with closing(open_store(found, clock)) as held, closing(open_store(wanted, clock)) as empty:
         copy_database(held, empty, done)
     say(f"{without_password(target)} holds what {without_password(source)} holds; name it with --db or TUNER_DB")
     return ExitCode.OK

@@ -38,6 +38,7 @@ SEEN = """INSERT INTO tuner_services VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clo
 _RENEW = """UPDATE tuner_lease SET renewals = renewals + 1, expires_at = clock_timestamp() + %s * interval '1 s'
     WHERE epoch = %s RETURNING epoch"""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s, current_schema()::regnamespace::oid::int)"
+_SESSION = "SELECT pg_backend_pid()"
 _FENCE = "SELECT epoch, 0 FROM tuner_lease WHERE epoch = %s FOR KEY SHARE"
 _FENCE_WITH_NEWEST = """SELECT epoch, coalesce((SELECT max(sequence) FROM commits), 0)
     FROM tuner_lease WHERE epoch = %s FOR KEY SHARE OF tuner_lease"""
@@ -80,6 +81,7 @@ class Lease:
         self.epoch = epoch
         self.acknowledged = 0  # the newest commit that somebody was told of; 0: not known yet
         self._address, self._me = address, replace(me, role="active")
+        self.session = session_of(connection)
         self._connection: psycopg.Connection[Any] | None = connection
         self._has_lock = False
         self._lost = ""
@@ -150,10 +152,10 @@ class Lease:
                 trouble = ""
             except TableMissingError:
                 self._lost = self._gone()
-            except TunerServiceError as exc:
+            except Exception as exc:  # noqa: BLE001  # whatever it was, the lease is wanted for as long as we live
                 if not trouble:
                     log.warning("lease_not_renewed", extra={"error": str(exc)})
-                trouble = str(exc)
+                trouble = str(exc) or type(exc).__name__
                 self._drop_connection()
 
     def _renew(self) -> None:
@@ -190,6 +192,11 @@ class Lease:
 def connect_for_lease(address: Address, me: ThisService) -> psycopg.Connection[Any]:
     """A hanging server is noticed in time for another attempt."""
     return address.connect(name=me.sessions, statement_timeout="2000", lock_timeout="1500", **ISOLATION)
+
+
+def session_of(connection: psycopg.Connection[Any]) -> int:
+    """The server's process that has it, as the server says: a pool in between would say something else."""
+    return int((ask(connection, _SESSION) or (0,))[0])
 
 
 def try_lock(connection: psycopg.Connection[Any]) -> bool:

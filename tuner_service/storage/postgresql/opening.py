@@ -18,7 +18,7 @@ from tuner_service.storage.known_services import KnownService
 from tuner_service.storage.lineage import settle_lineage
 from tuner_service.storage.postgresql.claiming import acquire
 from tuner_service.storage.postgresql.connecting import LOCK_WAIT_MS, Address, ask, reading_engine, writing_engine
-from tuner_service.storage.postgresql.lease import LEASE_S, Lease, ThisService
+from tuner_service.storage.postgresql.lease import LEASE_S, Lease, ThisService, session_of
 from tuner_service.storage.postgresql.row_copy import MetricCopy
 from tuner_service.storage.postgresql.snapshot_watch import SnapshotWatch
 from tuner_service.storage.postgresql.store import CommitCount, CountedWriter, PostgresqlStore
@@ -152,6 +152,7 @@ def _open_held(address: Address, clock: Clock, lease: Lease) -> PostgresqlStore:
     writer = CountedWriter(engine, commits=commits, metrics=MetricCopy(), vacuum=lambda: _vacuum(address))
     try:
         with translated(), writer.begin() as connection:
+            _require_sessions(connection, address, lease)
             _require_tables(connection, address)
             lineage = settle_lineage(connection, _fingerprint(connection))
             prune(connection, before=clock.now() - KEEP_UNNAMED_S)
@@ -190,6 +191,17 @@ def _require_tables(connection: Connection, address: Address) -> None:
     if missing:
         raise StorageError(
             f"the database {address.shown} is damaged: table {', '.join(missing)} is missing; restore it from a backup"
+        )
+
+
+def _require_sessions(connection: Connection, address: Address, lease: Lease) -> None:
+    """Two connections that are open at once, and are one session of the server, come out of a pool."""
+    driver: Any = connection.connection.driver_connection
+    if session_of(driver) == lease.session:
+        raise StorageError(
+            f"connections to {address.shown} come out of a pool that hands sessions of the server out by transaction; "
+            "the lease belongs to a session, so name the server itself, or let the pool hand out whole sessions "
+            "(pgbouncer: pool_mode = session)"
         )
 
 
