@@ -108,7 +108,7 @@ def _rows(found: dict[str, list[dict[str, Any]]]) -> list[Row]:
         row: Row = {"what": name, "reports/s": median_of(rounds, "a_second"), "service µs": round(us, 2)}
         row |= {
             "more %": round(100 * (us / alone - 1), 1),
-            "target %": TARGET_GROWTH if name.endswith("streams") else None,
+            "target %": None if name == ALONE else TARGET_GROWTH,
         }
         row |= {"median ms to disk": median_of(rounds, "delay_median_ms"), "p99 ms": median_of(rounds, "delay_p99_ms")}
         events = median([one["events"] * one["a_second"] / one["reports"] for one in rounds])

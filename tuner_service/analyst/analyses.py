@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -117,17 +116,22 @@ class Analyses:
 
     def failures(self) -> View:
         """Which parameter makes trials fail, of the newest trials that ended: the simplest rule, where one holds."""
-        ended: deque[Ended] = deque(maxlen=RULE_TRIALS)
         counted = {status.value for status in (*VALUED, TrialStatus.FAILED)}
-        for entry in (one for one in self.trials.entries if one.status in counted):
-            failed = entry.status == TrialStatus.FAILED.value
-            if not failed or entry.reason in OWN_FAILURES:
-                ended.append((flattened(dict(json.loads(entry.parameters)), ""), failed))
+        failed = TrialStatus.FAILED.value
+        newest = (
+            entry
+            for entry in reversed(self.trials.entries)
+            if entry.status in counted and (entry.status != failed or entry.reason in OWN_FAILURES)
+        )
+        looked_at = list(islice(newest, RULE_TRIALS))[::-1]  # of the others no parameters are read
+        ended: list[Ended] = [
+            (flattened(dict(json.loads(entry.parameters)), ""), entry.status == failed) for entry in looked_at
+        ]
         rule = failure_rule(ended)
         return {
             "id": self.experiment.id,
             "ended": len(ended),
-            "failed": sum(failed for _, failed in ended),
+            "failed": sum(has_failed for _, has_failed in ended),
             "rule": None if rule is None else {**plain(asdict(rule)), "sentence": rule.sentence},
         }
 

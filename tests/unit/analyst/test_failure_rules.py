@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.builders import a_trial
 from tests.unit.analyst.test_analyses import analyses, succeeded
+from tuner_service.analyst.analyses import RULE_TRIALS
 from tuner_service.analyst.failure_rules import failure_rule
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
@@ -67,3 +68,12 @@ def test_what_was_killed_from_outside_is_no_failure_of_a_parameter() -> None:
         "trials with batch > 10 fail (8 of 8 did)",
     )
     assert analyses([*fine, *lost]).failures() == {"id": found["id"], "ended": 10, "failed": 0, "rule": None}
+
+
+def test_of_very_many_trials_the_newest_are_looked_at_and_of_the_others_no_parameters_are_read() -> None:
+    found = analyses([succeeded(1, 0.1, parameters={"x": 1}), a_failure(2, TrialReason.OUT_OF_MEMORY, x=2)])
+    fine, failed = found.trials.entries
+    old, lost = fine._replace(parameters="no JSON"), failed._replace(reason=TrialReason.CRASH_LOOP.value)
+    found.trials.entries[:] = [old, failed, *[fine] * (RULE_TRIALS - 2), lost, failed]
+    told = found.failures()
+    assert (told["ended"], told["failed"]) == (RULE_TRIALS, 2)
