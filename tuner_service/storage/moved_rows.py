@@ -13,6 +13,7 @@ from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Held, MetricKey, MovedMetrics, Portion
 from tuner_service.storage import mapping, tables
 from tuner_service.storage.faults import translated
+from tuner_service.storage.reading import by_index
 from tuner_service.storage.sql_queries import SqlQueries
 
 _m = tables.metrics
@@ -42,6 +43,7 @@ class MovedRows:
         last: MetricKey = (keys[-1][0], keys[-1][1], keys[-1][2])
         statement = cleared(moved, after=after, last=last)
         with translated(), self._begin() as connection:
+            by_index(connection)  # a server takes a part of a key's range for a large one, and reads the whole table
             connection.execute(statement)
         return Portion(size=len(keys), last=last)
 

@@ -20,6 +20,7 @@ from tests.migrations import build_database as stored
 from tests.postgresql import the_server
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
+from tuner_service.ports import MovedMetrics
 from tuner_service.storage import migrate, tables
 from tuner_service.storage.copying import CopiedTable, copy_database
 from tuner_service.storage.engine import open_queries, open_store, revision_of
@@ -50,7 +51,7 @@ def test_a_new_database_has_the_schema_of_the_newest_revision() -> None:
     assert wrong == [], "columns whose order is not that of Python"
 
 
-def test_a_start_reads_what_is_unfinished_and_nothing_of_what_is_stored() -> None:
+def test_a_start_and_a_step_of_archiving_read_what_they_want_and_nothing_else_of_what_is_stored() -> None:
     url = the_server().new_database()
     fill(url, Size(trials=40, reports=10, values=1), lambda _: None)
     with closing(open_store(url, StillClock())):
@@ -64,6 +65,9 @@ def test_a_start_reads_what_is_unfinished_and_nothing_of_what_is_stored() -> Non
         at_server("SELECT pg_stat_reset()")
         assert [loaded.experiment.id for loaded in store.load()] == [EXPERIMENT]
         assert store.newest_at() == 0.0  # of what has not ended
+        step = store.moved_rows.clear(MovedMetrics(EXPERIMENT, 1, 40, None), after=(9, 1, 3), limit=50)
+        assert (step.size, step.last) == (50, (14, 1, 3))
+        assert store.moved_rows.clear(MovedMetrics(EXPERIMENT, 1, 9, None), after=(0, 0, 0), limit=500).size == 83
 
     statistics = at_server("SELECT relname::text, seq_tup_read FROM pg_stat_user_tables")
     large = ("journal", "trials", "attempts", "metrics", "checkpoints")

@@ -21,7 +21,8 @@ from trials.wire.launch import LaunchSpec
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
 from tuner_service.cli.files.garbage_files import Needed, find_files
-from tuner_service.cli.verbs.gc import is_removed
+from tuner_service.cli.verbs.gc import collected, is_removed
+from tuner_service.config import resolve_settings
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus
 from tuner_service.storage.engine import open_store
@@ -245,3 +246,23 @@ def test_the_size_of_what_goes_away_meanwhile_is_that_of_the_rest(
 
     (found,) = find_files(tmp_path, needed())
     assert 0 < found.size < 10_000
+
+
+# ── a full disk ─────────────────────────────────────────────────────────────────────────────────
+def test_files_are_removed_first_so_that_a_full_disk_has_room_for_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = large_checkpoint(tmp_path, b"left")
+    settings = resolve_settings({"home": str(tmp_path)}, environment={"HOME": str(tmp_path)}, folder=tmp_path)
+
+    def write(path: str, data: bytes, **_: Any) -> None:
+        assert not left.exists(), "it needs the room of the files"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    with closing(open_store(tmp_path / "tuner.db", SettableClock())) as store:
+        monkeypatch.setattr("trials.stores.write_atomically", write)
+        assert [found.path for found in collected(settings, store, remove=False)] == [left]
+        assert left.exists()
+        assert [found.path for found in collected(settings, store, remove=True)] == [left]
+
+    assert "nothing more of the asset store is collected" in capsys.readouterr().err

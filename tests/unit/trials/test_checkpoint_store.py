@@ -126,3 +126,41 @@ def test_what_is_no_plain_file_is_not_put_and_nothing_is_left(tmp_path: Path, wh
     with pytest.raises(StoreError):
         CheckpointStore(str(store)).put(source, "exp/name")
     assert list((store / "exp").iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["pipe", "endless", "pipe in it", "nothing"])
+def test_what_is_no_plain_file_is_not_put_behind_a_url_and_keeps_nobody_waiting(tmp_path: Path, what: str) -> None:
+    source = tmp_path / "source"
+    if what == "pipe":
+        os.mkfifo(source)
+    elif what == "endless":
+        source.symlink_to("/dev/zero")
+    elif what == "pipe in it":
+        source.mkdir()
+        os.mkfifo(source / "part")
+
+    with pytest.raises(StoreError):
+        CheckpointStore(f"file://{tmp_path}/store").put(source, "exp/name")
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_takes_the_place_of_a_file_while_it_is_put_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"weights")
+    local = fsspec.filesystem("file")
+    put_file = type(local).put_file
+
+    def exchanged(self: object, path: str, target: str, **how: object) -> None:
+        source.unlink(missing_ok=True)
+        os.mkfifo(source)
+        put_file(self, path, target, **how)
+
+    (tmp_path / "store/exp").mkdir(parents=True)
+    monkeypatch.setattr(type(local), "put_file", exchanged)
+
+    location = CheckpointStore(f"file://{tmp_path}/store").put(source, "exp/name")
+
+    assert (tmp_path / "store/exp/name").read_bytes() == b"weights"
+    assert location.endswith("/exp/name")

@@ -56,18 +56,26 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if older_than_s is not None:
             _print_due(_remove_old(store, older_than_s, dry_run=arguments.dry_run), arguments)
-        found = [*_blobs(store), *find_files(settings.home, _needed(store))]
-        found += _assets(settings, store, remove=not arguments.dry_run)
+        found = collected(settings, store, remove=not arguments.dry_run)
         rows = [{"id": g.where, "what": g.what, "size": g.size, "why": g.why} for g in found]
         print_rows(rows, output=arguments.output, columns=COLUMNS)
-        if not arguments.dry_run:
-            store.delete_unnamed_blobs([g.digest for g in found if g.digest])
-            found = [garbage for garbage in found if is_removed(garbage)]
     finally:
         store.close()
     verb = "would be" if arguments.dry_run else "were"
     say(f"{size_text(sum(g.size for g in found))} in {len(found)} places {verb} removed")
     return ExitCode.OK
+
+
+def collected(settings: Settings, store: SqlStore, *, remove: bool) -> list[Garbage]:
+    """What nothing needs, in the order of its kinds; gone when this returns, with ``remove``.
+
+    Files go first: on a full disk they make the room without which nothing else can be removed.
+    """
+    blobs, files = _blobs(store), find_files(settings.home, _needed(store))
+    if remove:
+        files = [garbage for garbage in files if is_removed(garbage)]
+        store.delete_unnamed_blobs([blob.digest for blob in blobs])
+    return [*blobs, *files, *_assets(settings, store, remove=remove)]
 
 
 def _seconds(given: str | float) -> float:
