@@ -135,3 +135,23 @@ def test_only_names_of_modules_are_found(tmp_path: Path) -> None:
     )
 
     assert Remembered(tmp_path).find("s") == ("torch", "a.b")
+
+
+def test_what_goes_away_while_the_oldest_are_looked_for_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Remembered(tmp_path)
+    kept.keep("gone", ["json"])
+    (tmp_path / "nowhere").symlink_to("not-there")
+    iterdir = Path.iterdir
+
+    def listed(folder: Path) -> list[Path]:
+        found = list(iterdir(folder))
+        (tmp_path / "gone.imports.json").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    kept.keep("script", ["os"])
+
+    assert kept.find("script") == ("os",)
+    assert kept.find("gone") is None

@@ -42,12 +42,19 @@ class Remembered:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         write_atomically(str(self._path(script)), to_json({"modules": list(modules)}))
-        kept = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        kept = sorted(self._folder.iterdir(), key=_used_at)
         for path in kept[:-SCRIPTS_MAX]:
             path.unlink(missing_ok=True)
 
     def _path(self, script: str) -> Path:
         return self._folder / f"{script}.{FILE_IMPORTS}"
+
+
+def _used_at(path: Path) -> int:
+    try:
+        return path.lstat().st_mtime_ns
+    except FileNotFoundError:
+        return 0  # it has gone meanwhile
 
 
 def modules_in(path: Path) -> tuple[str, ...] | None:

@@ -24,6 +24,7 @@ from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import Identity, is_alive
+from trials.processes.logs import read_log
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.log_lines import ENV_LOG_FORMAT
@@ -34,6 +35,7 @@ FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are sta
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
 LEARNED_WAIT_S = 60.0  # for one that imports what the first trial imported; then each trial does so by itself
 WORTH_WAITING_MODULES = 300  # fewer are imported by a trial in the time in which a server starts
+TAIL_BYTES = 8_000  # of the log of one that did not start
 FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
 ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
@@ -419,10 +421,9 @@ def _orders_path(wake: Path, number: str) -> Path:
 
 
 def _last_line(path: Path) -> str | None:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return None
+    """Of a log that may be of any length."""
+    data, _, _ = read_log(str(path), offset=-TAIL_BYTES, limit=TAIL_BYTES)
+    lines = data.decode(errors="replace").strip().splitlines()
     return lines[-1][-500:] if lines else None
 
 

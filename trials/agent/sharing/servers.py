@@ -26,6 +26,7 @@ from trials.agent.supervision.starting import LaunchFailedError
 from trials.files import read_json, to_json, write_atomically
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import children_of, identity, is_alive, send_verified
+from trials.processes.logs import read_log
 from trials.processes.usage import memory_of
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm
 from trials.wire.plain import ProtocolError, from_plain
@@ -36,6 +37,7 @@ PROBLEM_BYTES = 64 << 10  # of what a server says of its start
 SERVERS_MAX = 32
 WORKERS_MAX = 64  # of one server
 LOGS_KEPT = 32  # of servers that ended
+TAIL_BYTES = 2_000  # of the log of one that did not start
 IDLE_EXIT_S = 10.0  # of a server without a trial: the next trial may be about to start
 MEMORY_SHARE = 0.25  # of the node's memory, for the rings and caches of all servers together
 MEMORY_MIN_BYTES = 16 << 20
@@ -304,7 +306,6 @@ def _read_server(path: Path) -> _Server | None:
 
 
 def _tail(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")[-2000:].strip()
-    except OSError:
-        return ""
+    """Of a log that may be of any length."""
+    data, _, _ = read_log(str(path), offset=-TAIL_BYTES, limit=TAIL_BYTES)
+    return data.decode(errors="replace").strip()
