@@ -15,6 +15,12 @@ from tuner_service.domain.trial import Attempt, TrialReason
 # Signals that somebody else sends to end a process; the others a process brings on itself.
 OUTSIDE_SIGNALS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT})
 TRACEBACK_START = "Traceback (most recent call last)"
+# Of the whole program: those of an exception group's members are set in. torch writes the rank before each line.
+_BEGINNING = re.compile(
+    r"^(?:\[rank\d+\]: ?)?(?:  \+ Exception Group )?Traceback \(most recent call last\):$", re.MULTILINE
+)
+_MARGIN = re.compile(r"^(?:\[rank\d+\]: ?)?(?:  (?=\| )\| )?")
+_MEMBER = re.compile(r"^(?:\[rank\d+\]: ?)? {4,}\| (?P<error>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", (?P<place>line \d+.*)$')
 
 
@@ -133,12 +139,31 @@ def signal_name(number: int | None) -> str:
 
 
 def _died(reason: TrialReason, what: str, record: ExitRecord) -> Died:
-    last = last_line(record.tail)
+    last = told_error(record.tail)
     return Died(
         reason=reason,
         message=f"{what}: {last}" if last else what,
         fingerprint=fingerprint(what, record.tail),
     )
+
+
+def told_error(tail: str) -> str:
+    """What a script says of why it fails: its last line.
+
+    Behind the error of the last traceback, where that has further lines: of a message of several lines, as torch's of
+    CUDA are, the last says least, and of an exception group it is a rule.
+    """
+    last, beginnings = last_line(tail), list(_BEGINNING.finditer(tail))
+    if not beginnings:
+        return last
+    after = tail[beginnings[-1].end() :]
+    lines = [_MARGIN.sub("", line) for line in after.splitlines()]
+    error = next((line.strip() for line in lines if not line[:1].isspace() and line[:1].strip("|+")), "")
+    if "Group" in beginnings[-1][0]:
+        member = _MEMBER.search(after)
+        return f"{error}; {member['error']}" if error and member else error or last
+    last = _MARGIN.sub("", last).strip()
+    return f"{error} … {last}" if error and error != last else last
 
 
 def last_line(tail: str) -> str:

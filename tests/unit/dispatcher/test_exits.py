@@ -7,6 +7,8 @@ import signal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import an_attempt
 from trials.wire.records import ExitCause, ExitRecord
@@ -20,6 +22,7 @@ from tuner_service.dispatcher.exits import (
     life_of,
     meaning,
     signal_name,
+    told_error,
 )
 from tuner_service.domain.trial import TrialReason
 
@@ -31,6 +34,46 @@ Traceback (most recent call last):
     raise ValueError("no data at /home/one")
 ValueError: no data at /home/one
 """
+
+
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "train.py", line 6, in <module>
+  |     raise ExceptionGroup('g',[ValueError('a')])
+  | ExceptionGroup: g (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "train.py", line 3, in load
+    | ValueError: no data
+    +------------------------------------
+"""
+CUDA = """RuntimeError: CUDA error: device-side assert triggered
+CUDA kernel errors might be asynchronously reported at some other API call.
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "told"),
+    [
+        ("", ""),
+        ("killed by hand\n", "killed by hand"),
+        (TRACEBACK, "ValueError: no data at /home/one"),
+        (GROUP, "ExceptionGroup: g (1 sub-exception); ValueError: no data"),
+        (
+            "".join(f"[rank0]: {line}\n" for line in GROUP.splitlines()),
+            "ExceptionGroup: g (1 sub-exception); ValueError: no data",
+        ),
+        (
+            TRACEBACK.replace("ValueError: no data at /home/one\n", CUDA),
+            f"RuntimeError: CUDA error: device-side assert triggered … {CUDA.splitlines()[-1]}",
+        ),
+        (TRACEBACK + "nothing is left to train on\n", "ValueError: no data at /home/one … nothing is left to train on"),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        ("  + Exception Group Traceback (most recent call last):\n  | ", "|"),
+    ],
+)
+def test_the_error_that_is_told_is_that_of_the_traceback_with_the_last_line(tail: str, told: str) -> None:
+    assert told_error(tail) == told
 
 
 def test_exit_code_0_is_an_end() -> None:
@@ -171,3 +214,10 @@ def test_an_end_is_never_before_the_beginning_however_the_clocks_stand() -> None
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0])
 def test_what_is_no_time_is_passed_over(nonsense: float) -> None:
     assert life(ended_at=nonsense, ran_s=nonsense) == Life(started_at=100.0, ended_at=1_000.0, ran_s=900.0)
+
+
+@given(tail=st.lists(st.sampled_from([*GROUP.splitlines(True), *TRACEBACK.splitlines(True), *"\n |+\x1c\r", "  | "])))
+def test_of_any_end_something_is_told_or_it_was_empty(tail: list[str]) -> None:
+    text = "".join(tail)
+
+    assert bool(told_error(text)) == bool(text.strip())
