@@ -28,6 +28,8 @@ ANSWERS_LIMIT = 200  # kept at once, those used last
 KEPT_BYTES = 16 << 20  # of all together
 EVENT_HEADER = b"x-tuner-event"  # of an answer: the event up to which it has everything
 _SEEN_HEADER = b"last-event-id"
+_API = "/api/"
+_REFUSED = 400  # and above: it says nothing of the database, least of all to whoever may not read
 
 _Key = tuple[Role | None, str, bytes, bytes]
 
@@ -76,7 +78,7 @@ class AnswersByEvent:
         self._flights: dict[_Key, _Flight] = {}  # the newest of each
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not scope["path"].startswith(_API):
             await self._app(scope, receive, send)
             return
         read = self._find_read(scope["path"]) if may_share(scope) else None
@@ -113,7 +115,7 @@ class AnswersByEvent:
         """None: the newest when the answer begins, which is that of the change that is answered, or a later one."""
 
         async def send_with_name(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and message["status"] < _REFUSED:
                 told = self._commits.event_id(self._commits.newest if sequence is None else sequence)
                 message = {**message, "headers": [*message["headers"], (EVENT_HEADER, told.encode("latin-1"))]}
             await send(message)

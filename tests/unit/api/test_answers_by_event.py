@@ -264,6 +264,15 @@ def test_an_answer_names_the_event_up_to_which_it_has_everything(world: World) -
     assert run(world.get("/api/v1/experiments")).headers["x-tuner-event"] == later
 
 
+def test_whoever_is_refused_is_told_nothing_of_the_database(world: World) -> None:
+    told = world.commit()
+    assert "x-tuner-event" not in run(world.get("/healthz")).headers
+    world.builder.status = 401
+    for path in (TABLE, "/api/v1/experiments"):
+        for token in ("unknown", ADMIN_TOKEN):
+            assert "x-tuner-event" not in run(world.get(path, told, token=token)).headers
+
+
 def test_the_answer_to_a_change_names_an_event_that_has_it(world: World) -> None:
     async def story() -> str:
         world.builder.held = asyncio.Event()
