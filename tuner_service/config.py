@@ -9,6 +9,7 @@ nor run anything.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -372,12 +373,14 @@ def _check(
         try:
             found[name] = parsers[name](value)
             origins[name] = origin
-        except ValueError as exc:
+        except (ValueError, RuntimeError) as exc:  # the second where a ~ stands for no user
             faults.append(Fault(pointer=f"/{name}", message=f"{origin}: {exc}"))
     if faults:
         raise InputError(faults)
     found["profile"], origins["profile"] = profile
-    home = found.setdefault("home", default_home(environment))
+    if "home" not in found:
+        found["home"] = default_home(environment)
+    home = found["home"]
     if found.get("checkpoint_store") == str(home / "checkpoints"):
         del found["checkpoint_store"]  # the default, whose files have names of their own
     found.setdefault("db", database_url(str(home / "tuner.db"), folder=folder))
@@ -385,8 +388,14 @@ def _check(
 
 
 def default_home(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "tuner"
+    base = environment.get("XDG_DATA_HOME")
+    if base:
+        return Path(base) / "tuner"
+    try:
+        return Path.home() / ".local" / "share" / "tuner"
+    except RuntimeError as exc:
+        message = "this user has no home folder; name the service's with --home or TUNER_HOME, or set HOME"
+        raise InputError([Fault(pointer="/home", message=message)]) from exc
 
 
 def database_url(value: str, *, folder: Path) -> str:
@@ -397,8 +406,13 @@ def database_url(value: str, *, folder: Path) -> str:
 
 
 def _user_file(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "tuner" / "config.toml"
+    base = environment.get("XDG_CONFIG_HOME")
+    if base:
+        return Path(base) / "tuner" / "config.toml"
+    try:
+        return Path.home() / ".config" / "tuner" / "config.toml"
+    except RuntimeError:
+        return Path(os.devnull)  # a user without a home folder, as in a container, has no file there
 
 
 def _read(file: Path) -> dict[str, Any]:

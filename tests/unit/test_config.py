@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner_service.assets.digest_cache import DigestCache
 from tuner_service.config import SETTINGS, Setting, Settings, resolve_settings
 from tuner_service.domain.errors import InputError
 from tuner_service.setting_values import without_password
@@ -47,6 +48,25 @@ def test_the_default_home_is_the_users_data_folder(tmp_path: Path) -> None:
     assert settings.home == Path("/data/tuner")
     assert settings.database_file == Path("/data/tuner/tuner.db")
     assert settings.token_file == Path("/data/tuner/token")
+
+
+def test_a_user_without_a_home_folder_names_that_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(_cls: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(nobody))
+
+    assert resolve_settings({}, environment={"TUNER_HOME": "runs"}, folder=tmp_path).home == tmp_path / "runs"
+    with pytest.raises(InputError, match=r"no home folder; name the service's with --home or TUNER_HOME, or set HOME"):
+        resolve_settings({}, environment={}, folder=tmp_path)
+    assert DigestCache().find([]) == {}
+
+
+def test_a_home_of_a_user_that_there_is_not_is_refused_by_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^/home: environment: Could not determine home directory"):
+        resolve(tmp_path, TUNER_HOME="~no-such-user/runs")
 
 
 def test_paths_are_relative_to_the_folder_and_a_database_may_be_a_url(tmp_path: Path) -> None:

@@ -106,5 +106,10 @@ def _text(name: str) -> str:
 
 
 def _default_path() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "tuner" / CACHE_FILE
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "tuner" / CACHE_FILE
+    try:
+        return Path.home() / ".cache" / "tuner" / CACHE_FILE
+    except RuntimeError:
+        return Path(os.devnull) / CACHE_FILE  # a user without a home folder has no cache

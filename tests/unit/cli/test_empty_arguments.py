@@ -38,3 +38,9 @@ def test_a_database_is_not_copied_into_a_folder(capsys: pytest.CaptureFixture[st
     assert main(["db", "copy", "/", "/"]) == 2
 
     assert capsys.readouterr().err == "tuner: / is a folder; name a database file in it\n"
+
+
+def test_a_path_of_a_user_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "~no-such-user/search"]) == 2
+
+    assert capsys.readouterr().err.startswith("tuner: a path begins with ~, and there is no such user")

@@ -84,6 +84,9 @@ def _told(exc: BaseException) -> ExitCode:
             code = ExitCode.NOT_ALLOWED
         case InputError() | UnsendableError():
             code = ExitCode.USAGE
+        case RuntimeError() if str(exc).startswith("Could not determine home directory"):  # of pathlib
+            say("tuner: a path begins with ~, and there is no such user or home folder; write it in full")
+            return ExitCode.USAGE
         case ClientError() | StorageError() | UnavailableError() | OSError():
             code = ExitCode.FAILURE
         case _:
