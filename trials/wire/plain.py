@@ -38,6 +38,8 @@ def to_plain(value: Any, *, free: Callable[[Any], Any] | None = None, brief: boo
             return list(value)
         return [to_plain(v, free=free, brief=brief) for v in value]
     if isinstance(value, dict):
+        if _LEAVES.issuperset(map(type, value.values())):  # as the payload of nearly every line of a journal
+            return dict(value)
         return {k: to_plain(v, free=free, brief=brief) for k, v in value.items()}
     return value
 

@@ -56,6 +56,7 @@ from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.replacing import replaced
 from tuner_service.domain.resources import Node, executor_of
 from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, Report, TrialReason, TrialStatus
 
@@ -288,7 +289,7 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
     if command.first_sequence <= known:
         new = command.records[known + 1 - command.first_sequence :]
         fresh = replace(command, first_sequence=known + 1, records=new)
-    ts.put_attempt(replace(ts.live, acknowledged=last, last_heard_at=step.at))
+    ts.put_attempt(replaced(ts.live, acknowledged=last, last_heard_at=step.at))
     if ts.trial.stopped_at_line is None or not ts.spec.deterministic:
         take(ts, fresh)
     step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
@@ -427,7 +428,7 @@ class _Progress:
             return
         trial = self._ts.trial
         self._ts.put(
-            replace(
+            replaced(
                 trial,
                 metric_names=tuple(self._names),
                 final=self._final,

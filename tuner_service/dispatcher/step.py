@@ -15,6 +15,7 @@ from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentSpec, ExperimentStatus
+from tuner_service.domain.replacing import replaced
 from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import Attempt, AttemptStatus, Checkpoint, Trial, TrialReason, TrialStatus
 
@@ -72,7 +73,7 @@ class Step:
         """Replace the row by one that has its status. Time spent running is brought up to date on the way."""
         transitions.check_unmoved(f"experiment {xs.id}", xs.experiment.status, experiment.status)
         if experiment.running_since is not None and experiment.running_since != self.at:
-            experiment = replace(experiment, running_s=self._running_s(experiment), running_since=self.at)
+            experiment = replaced(experiment, running_s=self._running_s(experiment), running_since=self.at)
         self._write_experiment(xs, experiment)
 
     def _running_s(self, experiment: Experiment) -> float:
@@ -146,7 +147,7 @@ class Step:
         since = None if experiment.running_since is None else self.at
         # With the clock in one go: rows have many fields, and every step writes a line.
         running_s = self._running_s(experiment)
-        self._write_experiment(xs, replace(experiment, next_line=line + 1, running_s=running_s, running_since=since))
+        self._write_experiment(xs, replaced(experiment, next_line=line + 1, running_s=running_s, running_since=since))
         queues = queues_for(kind, xs.experiment.spec, judged=judged)
         if self.by:
             payload = {**payload, "by": self.by}
