@@ -23,6 +23,14 @@ def test_the_version_stays_while_nothing_is_committed(store: Any) -> None:
     assert store.queries.version() == before
 
 
+def test_an_id_that_nothing_can_have_is_that_of_nothing(store: Any) -> None:
+    """Whoever asks may have written anything into the address."""
+    store.commit(changes_for(a_trial()))
+    for name in (EXPERIMENT_ID + "\0", "\0", "\ud800", ""):
+        assert store.queries.experiment(name) is None
+        assert store.queries.trial(name, 1) is None
+
+
 def test_every_commit_makes_another_version(store: Any) -> None:
     versions = [store.queries.version()]
     store.commit(changes_for(a_trial()))

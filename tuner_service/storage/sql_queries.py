@@ -161,9 +161,10 @@ class SqlQueries:
             return self._experiments(_EXPERIMENTS.rows(connection), _ALL_CURSORS.rows(connection))
 
     def experiment(self, experiment_id: ExperimentId) -> Experiment | None:
+        name = mapping.text_in(experiment_id)  # of whoever asks
         with self.reading() as connection:
-            rows = _EXPERIMENT.rows(connection, id=experiment_id)
-            found = self._experiments(rows, _CURSORS.rows(connection, id=experiment_id) if rows else [])
+            rows = _EXPERIMENT.rows(connection, id=name)
+            found = self._experiments(rows, _CURSORS.rows(connection, id=name) if rows else [])
         return found[0] if found else None
 
     def _experiments(self, rows: Sequence[mapping.Row], cursors: Sequence[mapping.Row]) -> list[Experiment]:
@@ -223,7 +224,7 @@ class SqlQueries:
 
     def trial(self, experiment_id: ExperimentId, number: int) -> Trial | None:
         with self.reading() as connection:
-            rows = _TRIAL.rows(connection, id=experiment_id, number=number)
+            rows = _TRIAL.rows(connection, id=mapping.text_in(experiment_id), number=number)
         return mapping.trial_out(rows[0]) if rows else None
 
     def trials_of(self, experiment_id: ExperimentId, numbers: Collection[int]) -> Sequence[Trial]:
