@@ -25,7 +25,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trials.checkpoints import random_generators, torch_states
-from trials.checkpoints.state_tree import Flattened, Piece, Restoring, UnsupportedStateError, flatten, memory_of
+from trials.checkpoints.state_tree import (
+    TOO_DEEP,
+    Flattened,
+    Piece,
+    Restoring,
+    UnsupportedStateError,
+    flatten,
+    memory_of,
+)
 
 MAGIC_STREAM = b"trials-checkpoint 1\n"
 MAGIC_PIECES = b"trials-checkpoint 2\n"
@@ -74,8 +82,8 @@ class Imaging:
         header = {"step": step, **({"index": index} if index else {}), "generators": random_generators.capture()}
         if isinstance(state, bytes):
             return _stream_image(step, {"encoding": "bytes", **header}, state)
-        if _is_json(state):
-            return _stream_image(step, {"encoding": "json", **header}, _json(state))
+        if (text := _as_json(state)) is not None:
+            return _stream_image(step, {"encoding": "json", **header}, text)
         try:
             flattened = flatten(state)
         except UnsupportedStateError as error:
@@ -118,6 +126,14 @@ def _stream_image(step: int, header: dict[str, Any], payload: bytes) -> Image:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _as_json(state: Any) -> bytes | None:
+    """None where JSON would not give it back the same."""
+    try:
+        return _json(state) if _is_json(state) else None
+    except RecursionError as error:
+        raise TypeError(TOO_DEEP) from error
 
 
 def _is_json(value: Any) -> bool:

@@ -43,6 +43,9 @@ class Piece:
         return self.high - self.low
 
 
+TOO_DEEP = "the state is nested too deeply, or holds itself; save a flatter one"
+
+
 @dataclass(slots=True, kw_only=True)
 class Flattened:
     """``pieces`` are not copied: they are what the state holds at this moment."""
@@ -57,7 +60,7 @@ def flatten(state: Any) -> Flattened:
     try:
         tree = flattening.encode(state, "state")
     except RecursionError as error:
-        raise TypeError("the state is nested too deeply, or holds itself; save a flatter one") from error
+        raise TypeError(TOO_DEEP) from error
     flattening.place_tensors()
     return Flattened(tree=tree, pieces=flattening.pieces)
 

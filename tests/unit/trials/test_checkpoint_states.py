@@ -131,8 +131,9 @@ def test_what_could_execute_code_is_refused_when_it_is_saved() -> None:
         image_of({"generator": __import__("random").Random(), "w": torch.ones(1)})
 
 
-def test_a_state_that_holds_itself_is_refused() -> None:
-    state: dict[Any, Any] = {1: ()}
+@pytest.mark.parametrize("beside", [{1: ()}, {"epoch": 3}])  # the second could be JSON
+def test_a_state_that_holds_itself_is_refused(beside: dict[Any, Any]) -> None:
+    state = dict(beside)
     state["itself"] = state
 
     with pytest.raises(TypeError, match="nested too deeply"):
