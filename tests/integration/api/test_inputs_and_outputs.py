@@ -253,7 +253,7 @@ with trials.init() as trial:
         read.backup(copy)
     shutil.copytree(tuner.home / "assets", tuner.folder / "copy-assets", ignore=shutil.ignore_patterns("incoming"))
     tuner.run("stop", "--local")
-    shutil.rmtree(tuner.home)
+    tuner.home.rename(tuner.folder / "lost")  # at once: a last process may still write its log there
     shutil.rmtree(tuner.folder / "digits")
 
     elsewhere = tuner.folder / "elsewhere"

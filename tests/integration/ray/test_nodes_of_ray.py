@@ -140,7 +140,10 @@ def test_a_search_whose_bridge_service_node_and_actor_are_killed_gives_the_rows_
     namespace = provided(search)["namespace"]
     cluster.kill(on.spare)
     # What was there is given back while there is a bridge: Ray moves it to the node that other tests need.
-    wait_until(lambda: len(cluster.left(namespace)["groups"]) <= CORES, timeout_s=COMES_S)
+    try:
+        wait_until(lambda: len(cluster.left(namespace)["groups"]) <= CORES, timeout_s=COMES_S)
+    except AssertionError as error:
+        raise AssertionError(f"{cluster.left(namespace)}, and the service says {provided(search)}") from error
 
 
 def test_trials_of_a_drained_node_save_and_go_on_elsewhere(search: Home, cluster: RayCluster) -> None:
