@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import ipaddress
 import json
 import logging
 import os
@@ -30,33 +29,34 @@ from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import LogForm
 from tuner_service.clock import SystemClock, go_on_in_time, new_experiment_id
 from tuner_service.config import Settings, package_version
-from tuner_service.domain.errors import Fault, InputError, StorageError
+from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.executors.ray.building import ray_nodes
+from tuner_service.listening import guard_the_door, listening_socket
 from tuner_service.local_service import process_mark
 from tuner_service.service.access import read_or_make_token
 from tuner_service.service.ending import Ending
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
-from tuner_service.setting_values import MAX_PORT
 from tuner_service.tls import Certificate, certificate_of
 from tuner_service.workers.spare import SpareWorker
 
 if TYPE_CHECKING:
+    from tuner_service.analyst.process import AnalystProcess
     from tuner_service.dispatcher.commands import WorkerEvent
     from tuner_service.executors.ray.executor import RayExecutor
     from tuner_service.service.archiving import Archivist
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
     from tuner_service.service.events import EventHub
-    from tuner_service.service.experiments import Experiments
+    from tuner_service.service.experiments import Experiments, Services
     from tuner_service.service.node_files import NodeFiles
     from tuner_service.service.perform import Performer
     from tuner_service.service.runner import Runner
+    from tuner_service.service.sessions import Sessions
     from tuner_service.service.tokens import Tokens
     from tuner_service.storage.sql_store import SqlStore
     from tuner_service.workers.pool import WorkerPool
 
-BACKLOG = 2_048  # connections that wait to be taken
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
 
@@ -270,33 +270,13 @@ def _serve_http(  # noqa: PLR0913  # what `serve` has put together
     from tuner_service.analyst.process import AnalystProcess
     from tuner_service.api.app import create_app
     from tuner_service.api.server import Server, http_config
-    from tuner_service.service.experiments import Services
-    from tuner_service.service.retention import Retention
     from tuner_service.service.sessions import Sessions
 
     assets = _open_assets(settings, core)
     analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
     archivist = _archivist(settings, core, assets)
-    experiments = _experiments(core, assets)
-    services = Services(
-        experiments=experiments,
-        retention=Retention.beside(archivist, submit=experiments.submit),
-        queries=core.store.queries,
-        analyst=analyst,
-        runner=core.runner,
-        hub=core.hub,
-        config=settings,
-        tokens=tokens,
-        assets=assets,
-        node_files=core.node_files,
-        sessions=sessions,
-        events=core.events,
-        version=package_version(),
-        pid=os.getpid(),
-        nodes=core.ray,
-        workers=core.workers.count,
-    )
+    services = _services(settings, core, assets, analyst=analyst, tokens=tokens, sessions=sessions, archivist=archivist)
 
     def ends() -> None:
         ending.begin()
@@ -328,6 +308,40 @@ def _serve_http(  # noqa: PLR0913  # what `serve` has put together
         analyst.close()
     if not core.store.is_in_place():
         raise StorageError(core.store.why_not_in_place())
+
+
+def _services(  # noqa: PLR0913  # likewise
+    settings: Settings,
+    core: Core,
+    assets: Assets,
+    *,
+    analyst: AnalystProcess,
+    tokens: Tokens,
+    sessions: Sessions,
+    archivist: Archivist,
+) -> Services:
+    from tuner_service.service.experiments import Services
+    from tuner_service.service.retention import Retention
+
+    experiments = _experiments(core, assets)
+    return Services(
+        experiments=experiments,
+        retention=Retention.beside(archivist, submit=experiments.submit),
+        queries=core.store.queries,
+        analyst=analyst,
+        runner=core.runner,
+        hub=core.hub,
+        config=settings,
+        tokens=tokens,
+        assets=assets,
+        node_files=core.node_files,
+        sessions=sessions,
+        events=core.events,
+        version=package_version(),
+        pid=os.getpid(),
+        nodes=core.ray,
+        workers=core.workers.count,
+    )
 
 
 def _experiments(core: Core, assets: Assets) -> Experiments:
@@ -395,63 +409,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(COLLECT_AFTER)
 
 
-# ── the door ────────────────────────────────────────────────────────────────────────────────────
-def guard_the_door(settings: Settings) -> None:
-    """InputError where tokens would travel beyond this machine as they are, unless somebody said that they may."""
-    if settings.tls_cert or is_of_this_machine(settings.host):
-        return
-    if not settings.insecure_network:
-        message = (
-            f"{settings.host} is not of this machine alone, and without TLS others read the tokens and all that is "
-            "said: give --tls-cert and --tls-key, or say --insecure-network where the network is trusted"
-        )
-        raise InputError([Fault(pointer="/host", message=message)])
-    logger.warning("listening_unencrypted", extra={"host": settings.host})
-    print(  # noqa: T201  # said aloud, whatever the log is
-        f"WARNING: speaking unencrypted http on {settings.host}: whoever sees the network reads the tokens",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def is_of_this_machine(host: str) -> bool:
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-@contextlib.contextmanager
-def listening_socket(settings: Settings) -> Iterator[socket.socket]:
-    """The address to serve on; StorageError with what to do when it cannot be had."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        port = settings.port or last_port(settings)
-        try:
-            try:
-                listening.bind((settings.host, port))
-            except OSError:
-                if settings.port or not port:
-                    raise
-                listening.bind((settings.host, 0))  # another program has the last one now
-        except OSError as exc:
-            raise StorageError(
-                f"cannot listen on {settings.host}:{settings.port}: {exc.strerror}; choose another with --port"
-            ) from exc
-        listening.listen(BACKLOG)
-        yield listening
-
-
-def last_port(settings: Settings) -> int:
-    """The port that was picked the last time: pages that are open go on after a restart. 0 where none was."""
-    try:
-        port = int(settings.port_file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0
-    return port if 0 < port <= MAX_PORT else 0
-
-
+# ── who may come in, and where ───────────────────────────────────────────────────────────────────
 def make_tokens(settings: Settings, core: Core) -> Tokens:
     """Those of the home folder, made at the first start, and those that people and agents were given."""
     from tuner_service.service.tokens import Tokens

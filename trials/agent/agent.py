@@ -35,7 +35,7 @@ from trials.agent.moving.joined import fetch_secrets
 from trials.agent.moving.node_cache import NodeCache
 from trials.agent.node_facts import FactsOfNode
 from trials.agent.parts import PortTakenError, ReadyParts
-from trials.agent.removing import remove_folders
+from trials.agent.removing import delete_checkpoint, remove_folders
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
 from trials.processes.control_group_moves import GroupMoves
@@ -83,7 +83,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._without_room: set[str] = set()
         self._given_up: set[str] = set()
-        self._ending_damaged: dict[str, asyncio.Task[None]] = {}  # by nonce
+        self._ending_damaged: dict[asyncio.Task[None], str] = {}  # with the experiment
         self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices, self.facts = NodeDevices(self._holders), FactsOfNode(home)
@@ -130,8 +130,9 @@ class Agent:
             self.give_up(held, error)
         if held.damage is not None and held.nonce not in self._given_up:
             self._given_up.add(held.nonce)
-            self._ending_damaged[held.nonce] = ending = self._run(self._end_damaged(held))
-            ending.add_done_callback(lambda _: self._ending_damaged.pop(held.nonce, None))
+            ending = self._run(self._end_damaged(held))
+            self._ending_damaged[ending] = held.key.experiment_id
+            ending.add_done_callback(self._ending_damaged.pop)
         if held.exit is not None and held.nonce not in self._seen_end:
             self._note_end(held)
 
@@ -151,7 +152,8 @@ class Agent:
             finally:
                 held.end_damaged()
         await asyncio.to_thread(held.write_end)
-        self.look_at(held)
+        if held.nonce in self.held:  # its end was told before it was written down, and may have been answered since
+            self.look_at(held)
 
     def look_thoroughly(self) -> None:
         """As look(), and notice supervisors whose end nothing announced."""
@@ -434,21 +436,7 @@ class Agent:
             give_parameters(folder, order.index, order.parameters)
 
     def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
-        self._run(self._delete_checkpoint(order))
-
-    async def _delete_checkpoint(self, order: DeleteCheckpoint) -> None:
-        """The file here, and what was put into the store: also by an agent that is away, if its place is told."""
-        folder = self.home.folder_of(order.nonce)
-        places = {order.location}
-        if folder is not None:
-            try:
-                self.home.remove_checkpoint(folder, order.name)
-            except OSError as error:  # the trial may have made anything of it; what is in the store goes all the same
-                fields = {"nonce": order.nonce, "name": order.name, "error": error}
-                logger.warning("checkpoint_not_removed", extra=fields)
-            places.add(self.store.location(f"{folder.relative_to(self.home.attempts)}/{order.name}"))
-        for place in filter(None, places):
-            await asyncio.to_thread(self.store.remove, place)
+        self._run(delete_checkpoint(self.home, self.store, order))
 
     def remove_experiment(self, order: RemoveExperiment) -> None:
         self._run(self._remove_experiment(order.experiment_id))
@@ -472,13 +460,12 @@ class Agent:
             self._seen_end.discard(held.nonce)
             self._forks.note_forgotten(held.nonce)
         self._forks.forget(experiment_id)
-        # A damaged attempt's end is written down by a thread, which makes the attempt's folder where it is gone.
-        await asyncio.gather(*self._ending_of(of_it), return_exceptions=True)
+        # A damaged attempt's end is written down by a thread, which makes the attempt's folder where it is gone: also
+        # that of an attempt which is forgotten by now, because the service was told of its end before.
+        ending = [task for task, of in self._ending_damaged.items() if of == experiment_id]
+        await asyncio.gather(*ending, return_exceptions=True)
         await remove_folders(self.home, experiment_id)
         await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))
-
-    def _ending_of(self, attempts: list[HeldAttempt]) -> list[asyncio.Task[None]]:
-        return [self._ending_damaged[held.nonce] for held in attempts if held.nonce in self._ending_damaged]
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
     def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:

@@ -1,4 +1,4 @@
-"""Removing the folders of an experiment that was deleted."""
+"""Removing what the service has deleted: an experiment's folders, and checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import logging
 
 from trials.agent.home import Home
+from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.wire.messages import DeleteCheckpoint
 
 PAUSES_S = (0.1, 0.5, 2.0, 10.0)  # before they are tried again
 logger = logging.getLogger(__name__)
@@ -21,3 +23,18 @@ async def remove_folders(home: Home, experiment_id: str) -> None:
             logger.warning("not_removed_yet", extra={"experiment": experiment_id, "error": error})
             await asyncio.sleep(pause_s)
     await asyncio.to_thread(home.remove_experiment, experiment_id)
+
+
+async def delete_checkpoint(home: Home, store: CheckpointStore, order: DeleteCheckpoint) -> None:
+    """The file here, and what was put into the store: also by an agent that is away, if its place is told."""
+    folder = home.folder_of(order.nonce)
+    places = {order.location}
+    if folder is not None:
+        try:
+            home.remove_checkpoint(folder, order.name)
+        except OSError as error:  # the trial may have made anything of it; what is in the store goes all the same
+            fields = {"nonce": order.nonce, "name": order.name, "error": error}
+            logger.warning("checkpoint_not_removed", extra=fields)
+        places.add(store.location(f"{folder.relative_to(home.attempts)}/{order.name}"))
+    for place in filter(None, places):
+        await asyncio.to_thread(store.remove, place)

@@ -9,7 +9,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tuner_service.cli.output.exit_codes import CommandError, ExitCode, exit_code_of
+from tuner_service.cli.empty_arguments import refuse_empty
+from tuner_service.cli.output.exit_codes import exit_code_of
 from tuner_service.cli.output.streams import prepare_streams
 
 FORMATS = ("table", "json", "jsonl", "csv", "yaml", "id")
@@ -18,8 +19,6 @@ ROLES = ("admin", "operator", "read-only", "agent")
 SHELLS = ("bash", "zsh", "fish")
 TEMPLATE_NAMES = ("torch", "lightning", "transformers", "command", "nni")
 EXPORT_FORMATS = ("csv", "json", "jsonl", "parquet", "optuna")
-# A note or tag is removed so; of the others the service, or the verb itself, says more.
-MAY_BE_EMPTY = {"note", "tag", "reference", "references", "value", "error", "metric", "set", "older_than"}
 MAX_WAIT_S = 1e9  # thirty years
 EPILOG = """\
 An experiment is named by its id, a prefix of it, its name, or @last; a trial by EXPERIMENT/NUMBER.
@@ -56,17 +55,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         setattr(parsed, place, rest[0])
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    _refuse_empty(parsed)
+    refuse_empty(parsed)
     return parsed
-
-
-def _refuse_empty(parsed: argparse.Namespace) -> None:
-    """An empty file, folder or name is a variable of a shell that is not set; what would be done instead is a guess."""
-    for action in parsed.own._actions:  # noqa: SLF001  # argparse has no public name for what a parser takes
-        given = getattr(parsed, action.dest, None)
-        if action.dest not in MAY_BE_EMPTY and (given == "" or (isinstance(given, list) and "" in given)):
-            name = "/".join(action.option_strings) or action.metavar or action.dest
-            raise CommandError(f"{name} is empty; is a variable of your shell not set?", ExitCode.USAGE)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -43,15 +43,7 @@ from tuner_service.dispatcher.limits import (
     SET_ASIDE_RETRY_S,
     SPACE_FOR_METRIC_NAMES,
 )
-from tuner_service.dispatcher.reconcile import (
-    Adopt,
-    AwaitExit,
-    DeclareLost,
-    Finding,
-    LaunchAgain,
-    StopStray,
-    reconcile,
-)
+from tuner_service.dispatcher.reconcile import Adopt, AwaitExit, DeclareLost, Finding, LaunchAgain, StopStray, reconcile
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep, Why

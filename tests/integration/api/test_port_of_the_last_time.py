@@ -10,7 +10,7 @@ import pytest
 
 from tuner_service.config import Settings
 from tuner_service.domain.errors import StorageError
-from tuner_service.wiring import last_port, listening_socket
+from tuner_service.listening import last_port, listening_socket
 
 
 @pytest.fixture
