@@ -28,7 +28,7 @@ from tuner_service.storage.sql_queries import SqlQueries
 # As Debian has it; nothing of it makes a commit less durable.
 SETTINGS = ("fsync=on", "shared_buffers=128MB", "max_connections=100", "max_wal_size=1GB")
 DATABASES = ("file", "server")
-SHRINKING_S = 5.0  # a file that has not become smaller in that time has given back what it gives
+SHRINKING_S = 20.0  # a file that has not become smaller in that time has given back what it gives
 LARGE_TABLES = ("metrics", "journal", "trials", "attempts")
 ONE = f"/api/v1/experiments/{EXPERIMENT_ID}"
 TRIAL = f"/api/v1/trials/{EXPERIMENT_ID}"

@@ -212,6 +212,26 @@ def test_two_uploads_of_the_same_content_at_once_with_collectors_beside_them(tmp
     assert wrong == []
 
 
+def test_what_an_upload_of_the_same_content_commits_meanwhile_need_not_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = StillClock()
+    with a_service(tmp_path, "one", clock) as (database, store):
+        uploads = Uploads(store, database.assets, clock)
+        send(uploads, TREE)
+
+        def looked_and_committed(*, now: float) -> bool:
+            del now
+            monkeypatch.undo()
+            commit(uploads, TREE)
+            return False
+
+        monkeypatch.setattr(store, "is_collected_by_others", looked_and_committed)
+
+        assert uploads.missing(described(TREE), after=0).pieces == ()
+        assert list(damages(store, database.assets)) == []
+
+
 def test_what_no_person_keeps_is_collected_after_an_hour_unless_something_names_it(tmp_path: Path) -> None:
     clock = StillClock()
     with a_service(tmp_path, "one", clock) as (database, store):

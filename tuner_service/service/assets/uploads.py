@@ -8,6 +8,7 @@ Nothing in the staging folder is an asset, and nothing in the store is one befor
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -37,6 +38,7 @@ from tuner_service.service.assets.asset_store import DRAFT, LEASE_S, AssetStore,
 MISSING_PAGE = 10_000  # pieces named in one answer
 MISSING_NAMED = 5  # in an error
 COPY_BYTES = 1 << 20
+LOOKS = 5  # at what is staged, while others commit the same content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,21 +135,31 @@ class Uploads:
     def missing(self, manifest: AssetFile, *, after: int) -> Missing:
         """What has to be sent, of the files after that place; from here on nothing that is there is collected."""
         with in_words(self._store.staging):
-            files = self._leased(manifest)
-            if files is None:
-                return Missing(asset_id=manifest.digest, pieces=manifest.pieces, bytes=manifest.size, after=after)
-            pieces: dict[str, int] = {}
-            known = _Known(self._store)
-            for place, file in enumerate(files, start=1):
-                if place <= after or known.has(file):
-                    continue
-                sent = {p: file.piece_size(i) for i, p in enumerate(file.pieces) if not known.has_piece(p)}
-                pieces |= sent
-                if len(pieces) >= MISSING_PAGE:
-                    after = place
-                    break
-            else:
-                after = 0
+            for _ in range(LOOKS - 1):
+                try:
+                    return self._missing(manifest, after=after)
+                except OSError as error:
+                    if error.errno != errno.ENOENT:
+                        raise
+                    # The commit of an upload of the same content has just cleared it away: it is in the store now.
+            return self._missing(manifest, after=after)
+
+    def _missing(self, manifest: AssetFile, *, after: int) -> Missing:
+        files = self._leased(manifest)
+        if files is None:
+            return Missing(asset_id=manifest.digest, pieces=manifest.pieces, bytes=manifest.size, after=after)
+        pieces: dict[str, int] = {}
+        known = _Known(self._store)
+        for place, file in enumerate(files, start=1):
+            if place <= after or known.has(file):
+                continue
+            sent = {p: file.piece_size(i) for i, p in enumerate(file.pieces) if not known.has_piece(p)}
+            pieces |= sent
+            if len(pieces) >= MISSING_PAGE:
+                after = place
+                break
+        else:
+            after = 0
         self._require_room(sum(pieces.values()))
         missing_bytes = sum(pieces.values())
         return Missing(asset_id=manifest.digest, pieces=tuple(pieces), bytes=missing_bytes, after=after or None)
