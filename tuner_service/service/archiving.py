@@ -100,6 +100,7 @@ class Archivist:
             for experiment in sorted(pending, key=lambda e: e.archive.at if e.archive is not None else 0.0):
                 with suppress(NotFoundError, ConflictError):  # deleted or moved on meanwhile
                     self._work_on(experiment)
+            self._give_back()
         except _EndedError:
             return True
         except Exception:  # whatever it was, the rows say what is to be done
@@ -117,13 +118,11 @@ class Archivist:
                 case ArchivePhase.CLEARING:
                     self._clear(_moved(experiment, archive))
                     self._move(experiment.id, ArchivePhase.ARCHIVED)
-                    self._give_back()
                 case ArchivePhase.RESTORING:
                     self._restore(experiment, archive)
                 case _:
                     self._clear([MovedMetrics(experiment.id, 1, experiment.next_number)])
                     self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment.id)).result()
-                    self._give_back()
                     return
             found = self.queries.experiment(experiment.id)
             archive = None if found is None else found.archive
@@ -182,10 +181,13 @@ class Archivist:
                 after = portion.last
 
     def _give_back(self) -> None:
-        """The room that the rows had, a little at a time."""
+        """The room that rows had, a little at a time, until there is something else to do.
+
+        Also at a start: the service before may have ended in the midst of it.
+        """
         try:
             more = True
-            while more:
+            while more and not self._awake.is_set():
                 with self._step():
                     more = self.rows.give_back()
         except (UnavailableError, StorageError) as exc:

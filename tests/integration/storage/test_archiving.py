@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.forked import Child
 from tests.postgresql import the_server
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError
+from tuner_service.ports import MovedMetrics
 
 pytest.importorskip("pyarrow", reason="pip install 'tuner-service[parquet]'")
 
@@ -159,6 +162,32 @@ def test_what_is_deleted_goes_some_rows_at_a_time_and_leaves_nothing(database: s
         assert life.store.queries.experiment(EXPERIMENT_ID) is None
         assert rows_of(life.store) == []
         assert len(rows_of(life.store, OTHER_ID)) == TRIALS * REPORTS
+
+
+def free_pages(database: Path) -> int:
+    with closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+
+
+def test_a_service_gives_back_the_room_that_the_one_before_did_not_get_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner_service.storage.engine.KEPT_FREE_PAGES", 2)
+    monkeypatch.setattr("tuner_service.storage.engine.VACUUM_PAGES", 3)
+    database = tmp_path / "tuner.db"
+    filled(database, tmp_path, reports=200)
+    with a_life(database, tmp_path) as life:
+        life.store.moved_rows.clear(MovedMetrics(EXPERIMENT_ID, 1, TRIALS, None), after=(0, 0, 0), limit=10_000)
+    assert free_pages(database) > 10
+
+    with a_life(database, tmp_path) as life:
+        life.archivist.wake()
+        assert life.archivist.work()
+        assert life.store.moved_rows.give_back(), "it goes on with what it was woken for first"
+        life.archivist._awake.clear()  # as its thread does
+        assert life.archivist.work()
+
+    assert free_pages(database) <= 2
 
 
 def test_an_experiment_that_is_deleted_while_it_is_archived_is_gone(database: str | Path, tmp_path: Path) -> None:
