@@ -20,7 +20,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api.auth import role_of
 from tuner_service.api.measured import note_route
-from tuner_service.api.response_cache import ANSWER_BYTES, Answer, Read, TakenAnswer, may_share, send_answer
+from tuner_service.api.response_cache import (
+    ANSWER_BYTES,
+    Answer,
+    Read,
+    TakenAnswer,
+    asking_for_all,
+    header,
+    may_share,
+    send_answer,
+)
 from tuner_service.service.access import PEOPLE, Role
 
 MAX_AGE_S = 1.0  # of an answer that is shared, for what no commit changes: seconds that are counted, queues
@@ -92,7 +101,7 @@ class AnswersByEvent:
             await self._app(scope, receive, self._naming(self._commits.newest, send))
             return
         note_route(scope, read.route)
-        key = (role if read.by_role else None, scope["path"], scope["query_string"], _header(scope, b"accept-encoding"))
+        key = (role if read.by_role else None, scope["path"], scope["query_string"], header(scope, b"accept-encoding"))
         found = self._find(key, wanted)
         if found is None:
             flight = self._flights.get(key)
@@ -108,7 +117,7 @@ class AnswersByEvent:
         await send_answer(answer, scope, self._naming(sequence, send))
 
     def _wanted(self, scope: Scope) -> int | None:
-        event_id = _header(scope, _SEEN_HEADER)
+        event_id = header(scope, _SEEN_HEADER)
         return self._commits.sequence_in(event_id.decode("latin-1")) if event_id else None
 
     def _naming(self, sequence: int | None, send: Send) -> Send:
@@ -138,23 +147,16 @@ class AnswersByEvent:
         """Ask the application, send what it says, and keep it."""
         flight = self._flights[key] = _Flight(sequence=self._commits.newest, begun=self._elapsed())
         taken = TakenAnswer(flight.begun)
-        # The application sends the whole answer; whether this client has it already is seen here.
-        whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}
         try:
-            await self._app(whole, receive, taken.collect)
-            flight.answer = taken.answer()
+            await self._app(asking_for_all(scope), receive, taken.collect)
+            flight.answer = taken.answer
             if flight.answer is not None:
                 self._keep(key, flight.sequence, flight.answer)
         finally:
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.landed.set()
-        named = self._naming(flight.sequence, send)
-        if flight.answer is not None:
-            await send_answer(flight.answer, scope, named)
-            return
-        for message in taken.messages:
-            await named(message)
+        await taken.send(scope, self._naming(flight.sequence, send))
 
     def _keep(self, key: _Key, sequence: int, answer: Answer) -> None:
         before = self._kept.get(key)
@@ -170,8 +172,3 @@ class AnswersByEvent:
         found = self._kept.pop(key, None)
         if found is not None:
             self._bytes -= len(found[1].body)
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    """Empty where there is none."""
-    return next((bytes(value) for other, value in scope["headers"] if other == name), b"")

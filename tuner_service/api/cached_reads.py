@@ -39,11 +39,7 @@ def cached_read(*, by_role: bool = False) -> Callable[[Handler], Handler]:
     For reads of rows and of nothing that takes long. ``by_role``: the answer depends on the role of the token.
     """
 
-    def declare(handler: Handler) -> Handler:
-        setattr(handler, CACHED, by_role)
-        return handler
-
-    return declare
+    return _declared(CACHED, by_role=by_role)
 
 
 def shared_by_event(*, by_role: bool = False) -> Callable[[Handler], Handler]:
@@ -52,8 +48,12 @@ def shared_by_event(*, by_role: bool = False) -> Callable[[Handler], Handler]:
     For reads of one experiment: whatever else they show, that no commit of the runner changes, may be a second old.
     """
 
+    return _declared(BY_EVENT, by_role=by_role)
+
+
+def _declared(mark: str, *, by_role: bool) -> Callable[[Handler], Handler]:
     def declare(handler: Handler) -> Handler:
-        setattr(handler, BY_EVENT, by_role)
+        setattr(handler, mark, by_role)
         return handler
 
     return declare

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from starlette.datastructures import Headers
@@ -25,6 +26,7 @@ ANSWER_BYTES = 4 << 20  # a longer one is not kept
 CACHE_BYTES = 16 << 20  # of all together; what is found beyond is not kept
 
 _LONG_POLL = b"wait_for"
+_KNOWN = b"if-none-match"
 _Key = tuple[Role | None, str, bytes]
 
 
@@ -157,13 +159,11 @@ class ResponseCache:
         self, key: _Key, flight: _Flight, read: Read, *, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Ask the handler or the application, send what it says, and keep it."""
-        taken = TakenAnswer(flight.begun)
-        # The application sends the whole answer; whether this client has it already is seen here.
-        whole = {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != b"if-none-match"]}
+        taken, whole = TakenAnswer(flight.begun), asking_for_all(scope)
         try:
             response = await read.answer(whole, receive)
             await (self._app if response is None else response)(whole, receive, taken.collect)
-            flight.answer = taken.answer()
+            flight.answer = taken.answer
             if flight.answer is not None:
                 self._keep(key, flight.version, flight.answer)
         finally:
@@ -171,11 +171,7 @@ class ResponseCache:
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.landed.set()
-        if flight.answer is not None:
-            await send_answer(flight.answer, scope, send)
-            return
-        for message in taken.messages:
-            await send(message)
+        await taken.send(scope, send)
 
     def _keep(self, key: _Key, version: int, answer: Answer) -> None:
         fits = self._bytes + len(answer.body) <= CACHE_BYTES and len(self._answers) < ANSWERS_LIMIT
@@ -189,18 +185,28 @@ class TakenAnswer:
 
     def __init__(self, begun: float) -> None:
         self._begun = begun
-        self.messages: list[Message] = []
+        self._messages: list[Message] = []
 
     async def collect(self, message: Message) -> None:
-        self.messages.append(message)
+        self._messages.append(message)
 
+    @cached_property
     def answer(self) -> Answer | None:
-        if not self.messages or self.messages[0].get("status") != 200:
+        """When all was collected; None for one with another status than 200."""
+        if not self._messages or self._messages[0].get("status") != 200:
             return None
-        headers = tuple((bytes(name), bytes(value)) for name, value in self.messages[0]["headers"])
-        body = b"".join(message.get("body", b"") for message in self.messages[1:])
+        headers = tuple((bytes(name), bytes(value)) for name, value in self._messages[0]["headers"])
+        body = b"".join(message.get("body", b"") for message in self._messages[1:])
         tag = Headers(raw=list(headers)).get("etag", "")
         return Answer(headers=headers, body=body, tag=tag, begun=self._begun)
+
+    async def send(self, scope: Scope, send: Send) -> None:
+        """To the reader that it was built for."""
+        if self.answer is not None:
+            await send_answer(self.answer, scope, send)
+            return
+        for message in self._messages:
+            await send(message)
 
 
 def may_share(scope: Scope) -> bool:
@@ -208,10 +214,20 @@ def may_share(scope: Scope) -> bool:
     return scope["type"] == "http" and scope["method"] == "GET" and _LONG_POLL not in scope["query_string"]
 
 
+def asking_for_all(scope: Scope) -> Scope:
+    """For the application, which sends the whole answer: whether a client has it already is seen by ``send_answer``."""
+    return {**scope, "headers": [entry for entry in scope["headers"] if entry[0] != _KNOWN]}
+
+
+def header(scope: Scope, name: bytes) -> bytes:
+    """Empty where there is none."""
+    return next((bytes(value) for other, value in scope["headers"] if other == name), b"")
+
+
 async def send_answer(answer: Answer, scope: Scope, send: Send) -> None:
     """The answer, or 304 where the client says that it has it."""
-    known = next((value for name, value in scope["headers"] if name == b"if-none-match"), None)
-    if known is not None and answer.tag and is_known(answer.tag, known.decode("latin-1")):
+    known = header(scope, _KNOWN)
+    if known and answer.tag and is_known(answer.tag, known.decode("latin-1")):
         await send({"type": "http.response.start", "status": 304, "headers": [(b"etag", answer.tag.encode("latin-1"))]})
         await send({"type": "http.response.body", "body": b""})
         return
