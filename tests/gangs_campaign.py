@@ -9,13 +9,11 @@ nobody disturbed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.harness import Home
-from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
+from tests.joined_agents import JoinedAgent, joined, served, service_without_own_agent
 from tests.process_table import processes
+from tests.rounds import campaign_parser
 from tests.waiting import wait_until
 from trials.files import read_json
 
@@ -216,19 +215,6 @@ def kill_all(pids: Sequence[int]) -> bool:
 
 
 @contextmanager
-def served(home: Home) -> Iterator[None]:
-    process = subprocess.Popen(
-        home.command("serve"), env=home.variables(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_until((home.home / "service.json").exists)
-        yield
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
-
-
-@contextmanager
 def a_gang(folder: Path) -> Iterator[Gang]:
     """A service at a port that it has again after a kill, and two agents that have joined it."""
     with socket.socket() as free:
@@ -305,15 +291,9 @@ def run(*, rounds: int, trials: int, cases: Sequence[tuple[str, str]], seed: int
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.gangs_campaign",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = campaign_parser("python -m tests.gangs_campaign", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trials", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS, metavar="VICTIM")
     options = parser.parse_args()
     cases = [(phase, victim) for phase in PHASES for victim in options.victims]

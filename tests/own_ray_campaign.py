@@ -9,7 +9,6 @@ the end the rows are those of a search that nobody disturbed, and of no cluster 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -24,6 +23,7 @@ from tests.acceptance.harness import Home
 from tests.disturbed_agents import begin
 from tests.disturbed_ray import COMES_S, DisturbedNodes, executor, ready, undisturbed_rows
 from tests.process_table import processes
+from tests.rounds import campaign_parser
 from tests.waiting import wait_until
 
 TRIALS, NODES = 6, 2
@@ -110,14 +110,7 @@ def run(folder: Path, seed: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.own_ray_campaign",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = campaign_parser("python -m tests.own_ray_campaign", __doc__).parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="tuner-own-ray-"))
     run(folder, options.seed)

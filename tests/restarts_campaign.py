@@ -8,7 +8,6 @@ shown is what is there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 from tests.acceptance.campaign import DATABASE, Search, search, wait_for_end
 from tests.postgresql import a_server
+from tests.rounds import campaign_parser
 
 TRIALS = 4
 STEP_S = 0.004
@@ -80,12 +80,9 @@ def check(made: Search, known: set[str], steps: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = campaign_parser("python -m tests.restarts_campaign", __doc__)
     parser.add_argument("--restarts", type=int, default=20)
     parser.add_argument("--steps", type=int, default=10_000, help="of each of the four trials")
-    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     kills, reports, seconds = run(restarts=arguments.restarts, steps=arguments.steps, seed=arguments.seed)
     print(f"{kills} times killed and started again in {seconds:.0f} s: {reports} reports, each there once")

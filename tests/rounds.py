@@ -1,4 +1,4 @@
-"""The command line of a campaign of rounds that are compared with an undisturbed one."""
+"""The command lines of campaigns, and of those of rounds that are compared with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ class Rounds(Protocol):
         """How often each disturbance was done, and the rounds whose rows were others."""
 
 
-def run_by_command(run: Rounds, *, prog: str, about: str | None, all_well: str) -> int:
-    """The exit code; ``all_well`` is said of all rounds where none had other rows."""
+def campaign_parser(prog: str, about: str | None) -> argparse.ArgumentParser:
+    """``about`` as it stands in the file, its lines too; every campaign takes a seed."""
     parser = argparse.ArgumentParser(
         prog=prog, description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def run_by_command(run: Rounds, *, prog: str, about: str | None, all_well: str) -> int:
+    """The exit code; ``all_well`` is said of all rounds where none had other rows."""
+    parser = campaign_parser(prog, about)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--trials", type=int, default=9)
-    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
     done, differ = run(rounds=options.rounds, trials=options.trials, seed=options.seed)

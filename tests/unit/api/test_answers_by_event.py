@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, an_api_service
 from tests.builders import START
 from tests.memory_store import MemoryStore
+from tests.shared_answers import Builder, begun, request, run, said
 from tuner_service.api.answers_by_event import ANSWERS_LIMIT, KEPT_BYTES, MAX_AGE_S, AnswersByEvent
 from tuner_service.api.app import ROUTERS
 from tuner_service.api.cached_reads import BY_EVENT, CachedReads
@@ -32,26 +31,6 @@ class StillClock:
 
 
 @dataclass
-class Builder:
-    """Answers with the newest commit when it began; ``held`` answers wait until they are let go."""
-
-    hub: EventHub
-    status: int = 200
-    length: int = 0
-    built: int = 0
-    held: asyncio.Event | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.built += 1
-        body = f"{self.hub.newest}".encode().ljust(self.length)
-        if self.held is not None:
-            await self.held.wait()
-        headers = [(b"content-length", str(len(body)).encode()), (b"etag", b'"tag"')]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-
-@dataclass
 class World:
     now: float = 100.0
     sequence: int = 0
@@ -60,7 +39,7 @@ class World:
     )
 
     def __post_init__(self) -> None:
-        self.builder = Builder(self.hub)
+        self.builder = Builder(text=lambda _: str(self.hub.newest), tag=lambda: "tag")
         self.answers = AnswersByEvent(
             self.builder, self.hub, find=CachedReads(ROUTERS, BY_EVENT).find, elapsed=lambda: self.now
         )
@@ -78,31 +57,15 @@ class World:
     async def get(
         self, path: str = TABLE, seen: str = "", *, token: str = ADMIN_TOKEN, method: str = "GET", **more: str
     ) -> httpx.Response:
-        headers = {"authorization": f"Bearer {token}", **{name.replace("_", "-"): text for name, text in more.items()}}
-        headers |= {"last-event-id": seen} if seen else {}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(self), base_url="http://localhost") as client:
-            return await client.request(method, path, headers=headers)
+        return await request(self, method, path, token=token, last_event_id=seen, **more)
 
     async def ask(self, path: str = TABLE, seen: str = "", **more: str) -> str:
-        """Its body, or its status where that is not 200."""
-        answer = await self.get(path, seen, **more)
-        return answer.text.strip() if answer.status_code == 200 else str(answer.status_code)
+        return said(await self.get(path, seen, **more))
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(coroutine)
-
-
-async def begun(*tasks: asyncio.Task[str]) -> None:
-    """Each of ``tasks`` has come as far as it can."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not any(task.done() for task in tasks)
 
 
 # ── what is shared ──────────────────────────────────────────────────────────────────────────────
@@ -277,7 +240,7 @@ def test_the_answer_to_a_change_names_an_event_that_has_it(world: World) -> None
     async def story() -> str:
         world.builder.held = asyncio.Event()
         change = asyncio.create_task(world.get(f"{ONE}/pause", method="POST"))
-        await begun(change)  # type: ignore[arg-type]  # nothing of it is looked at
+        await begun(change)
         done = world.commit()
         world.builder.held.set()
         assert (await change).headers["x-tuner-event"] == done

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiClient, ApiService, an_api_service
 from tests.builders import START, a_checkpoint, a_metric, a_trial, an_attempt
 from tests.memory_store import MemoryQueries
+from tests.shared_answers import Builder, begun, request, run, said
 from tuner_service.api.app import ROUTERS, create_app
 from tuner_service.api.cached_reads import CachedReads
 from tuner_service.api.response_cache import ANSWER_BYTES, ANSWERS_LIMIT, CACHE_BYTES, MAX_AGE_S, ResponseCache
@@ -32,26 +30,6 @@ class Database:
 
     def version(self) -> int | None:
         return None if self.unknown else self.state
-
-
-@dataclass
-class Builder:
-    """Answers with the state of the database when it began; ``held`` answers wait until they are let go."""
-
-    database: Database
-    status: int = 200
-    length: int = 0
-    built: int = 0
-    held: asyncio.Event | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.built += 1
-        body = f"{scope['path']} {self.database.state}".encode().ljust(self.length)
-        if self.held is not None:
-            await self.held.wait()
-        headers = [(b"content-length", str(len(body)).encode()), (b"etag", f'"{self.database.state}"'.encode())]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
 
 
 @dataclass(frozen=True)
@@ -79,7 +57,8 @@ class World:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.builder = Builder(self.database)
+        state = self.database
+        self.builder = Builder(text=lambda path: f"{path} {state.state}", tag=lambda: str(state.state))
         self.kept = ResponseCache(
             self.builder,
             self.database,  # type: ignore[arg-type]  # it is asked for nothing else
@@ -92,27 +71,12 @@ class World:
         await self.kept({**scope, "app": self._known}, receive, send)
 
     async def ask(self, path: str = LIST, *, token: str = ADMIN_TOKEN, method: str = "GET", **more: str) -> str:
-        """Its body, or its status where that is not 200."""
-        headers = {"authorization": f"Bearer {token}", **{k.replace("_", "-"): v for k, v in more.items()}}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(self), base_url="http://localhost") as client:
-            answer = await client.request(method, path, headers=headers)
-        return answer.text.strip() if answer.status_code == 200 else str(answer.status_code)
+        return said(await request(self, method, path, token=token, **more))
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(coroutine)
-
-
-async def begun(*tasks: asyncio.Task[str]) -> None:
-    """Each of ``tasks`` has come as far as it can."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not any(task.done() for task in tasks)
 
 
 # ── what is the same, and what is not ───────────────────────────────────────────────────────────
