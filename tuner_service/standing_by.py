@@ -149,9 +149,7 @@ def _reads(settings: Settings, queries: SqlQueries) -> Reads:
 
     rows, clock, runner, hub = read_only_assets(queries), SystemClock(), NoCommands(), AgentHub()
     tokens = Tokens(home=home_tokens(settings), store=ReadTokens(queries), clock=clock)
-    assets = Assets(
-        AssetStore(settings.asset_root, home=settings.home, lineage=rows.lineage, database=settings.db), rows, clock
-    )
+    assets = Assets(AssetStore.of(settings, rows.lineage), rows, clock)
     analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     events = EventHub(queries=queries, lineage=rows.lineage, clock=clock)
     experiments = Experiments(

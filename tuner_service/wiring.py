@@ -387,7 +387,7 @@ def _open_assets(settings: Settings, core: Core) -> Assets:
     from tuner_service.service.assets.catalogue import Assets
 
     rows = core.store.assets
-    store = AssetStore(settings.asset_root, home=settings.home, lineage=rows.lineage, database=settings.db)
+    store = AssetStore.of(settings, rows.lineage)
     store.begin_staging()
 
     def own() -> None:

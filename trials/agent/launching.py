@@ -26,7 +26,7 @@ from trials.agent.supervision import supervisor
 from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
-from trials.processes.logs import read_log
+from trials.processes.logs import end_of
 from trials.stores import StoreError, clone, opened_file
 from trials.wire.attempt_file import AttemptFile, NodeSettings
 from trials.wire.files import (
@@ -286,5 +286,4 @@ def spawn_supervisor(folder: Path, *, why: str = "") -> subprocess.Popen[bytes]:
 
 def said_by_supervisor(folder: Path) -> str:
     """The end of its log."""
-    data, _, _ = read_log(str(folder / SUPERVISOR_LOG), offset=-OUTPUT_TAIL_BYTES, limit=OUTPUT_TAIL_BYTES)
-    return data.decode(errors="replace").strip()
+    return end_of(str(folder / SUPERVISOR_LOG), OUTPUT_TAIL_BYTES)

@@ -112,6 +112,12 @@ def read_log(path: str, *, offset: int, limit: int) -> tuple[bytes, int, int]:
     return data, offset + len(data), max(size, offset + len(data))
 
 
+def end_of(path: str, limit: int) -> str:
+    """So many bytes at most of the end of a log of any length, as text; empty where there is none."""
+    data, _, _ = read_log(path, offset=-limit, limit=limit)
+    return data.decode(errors="replace").strip()
+
+
 def _size_of(path: str) -> int:
     try:
         found = os.lstat(path)

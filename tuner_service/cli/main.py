@@ -480,17 +480,18 @@ def _duration(text: str) -> str | float:
 
 
 def _index(text: str) -> int:
-    with suppress(ValueError):
-        if int(text) >= 0:
-            return int(text)
-    raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text}")
+    return _whole_number(text, least=0)
 
 
 def _count(text: str) -> int:
+    return _whole_number(text, least=1)
+
+
+def _whole_number(text: str, *, least: int) -> int:
     with suppress(ValueError):
-        if int(text) >= 1:
+        if int(text) >= least:
             return int(text)
-    raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text}")
+    raise argparse.ArgumentTypeError(f"a whole number from {least} on, not {text}")
 
 
 if __name__ == "__main__":

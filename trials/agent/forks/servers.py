@@ -24,7 +24,7 @@ from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import Identity, is_alive
-from trials.processes.logs import read_log
+from trials.processes.logs import end_of
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.log_lines import ENV_LOG_FORMAT
@@ -421,9 +421,7 @@ def _orders_path(wake: Path, number: str) -> Path:
 
 
 def _last_line(path: Path) -> str | None:
-    """Of a log that may be of any length."""
-    data, _, _ = read_log(str(path), offset=-TAIL_BYTES, limit=TAIL_BYTES)
-    lines = data.decode(errors="replace").strip().splitlines()
+    lines = end_of(str(path), TAIL_BYTES).splitlines()
     return lines[-1][-500:] if lines else None
 
 

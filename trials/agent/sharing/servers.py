@@ -26,7 +26,7 @@ from trials.agent.supervision.starting import LaunchFailedError
 from trials.files import read_json, to_json, write_atomically
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import children_of, identity, is_alive, send_verified
-from trials.processes.logs import read_log
+from trials.processes.logs import end_of
 from trials.processes.usage import memory_of
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm
 from trials.wire.plain import ProtocolError, from_plain
@@ -173,7 +173,9 @@ class DataServers:
         said = await _read_to_end(reading, timeout_s=START_TIMEOUT_S)
         if said != "ready\n":
             send_verified(signal.SIGKILL, server)
-            tail = said or _tail(folder / FILE_LOG) or f"it was not ready within {START_TIMEOUT_S:g} s"
+            tail = (
+                said or end_of(str(folder / FILE_LOG), TAIL_BYTES) or f"it was not ready within {START_TIMEOUT_S:g} s"
+            )
             raise NotServedError(f"the data server of {request.factory} did not start: {tail}")
         logger.info("data_server_started", extra={"key": key, "pid": server.pid, "memory_bytes": granted})
 
@@ -303,9 +305,3 @@ def _read_server(path: Path) -> _Server | None:
         return server
     except ProtocolError:
         return None  # of another version: it ends by itself
-
-
-def _tail(path: Path) -> str:
-    """Of a log that may be of any length."""
-    data, _, _ = read_log(str(path), offset=-TAIL_BYTES, limit=TAIL_BYTES)
-    return data.decode(errors="replace").strip()

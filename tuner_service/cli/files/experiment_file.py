@@ -161,9 +161,14 @@ def parse_file(file: str, *, what: str = "an experiment: it should be a mapping 
     return body
 
 
+def name_of(file: str) -> str:
+    """As people are told it."""
+    return "standard input" if file == "-" else file
+
+
 def read_text(file: str) -> str:
     """Of a file, or of standard input for "-". What has no end, as a device, is refused like what is too long."""
-    name = "standard input" if file == "-" else file
+    name = name_of(file)
     try:
         text = _standard_input() if file == "-" else _start_of(file)
     except UnicodeDecodeError as exc:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tuner_service.cli.files.experiment_file import read_text
+from tuner_service.cli.files.experiment_file import name_of, read_text
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.tables import Row
 from tuner_service.cli.typed import value_of
@@ -65,18 +65,14 @@ def _objects(file: str, text: str) -> list[Row]:
     return list(found)
 
 
-def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
-
-
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────
 def _table(file: str, text: str) -> list[Row]:
     reader = csv.DictReader(io.StringIO(text))
     columns = list(reader.fieldnames or ())
     if not columns:
-        raise CommandError(f"{_name(file)} has no results: it is empty", ExitCode.USAGE)
+        raise CommandError(f"{name_of(file)} has no results: it is empty", ExitCode.USAGE)
     if "value" not in columns:
-        raise CommandError(f"{_name(file)} has no column value; it has {', '.join(columns)}", ExitCode.USAGE)
+        raise CommandError(f"{name_of(file)} has no column value; it has {', '.join(columns)}", ExitCode.USAGE)
     is_exported = any(name.startswith(PARAMETERS) for name in columns)
     return [_table_row(row, is_exported=is_exported) for row in reader]
 

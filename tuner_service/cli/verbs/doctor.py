@@ -154,7 +154,7 @@ def examine_bytes(settings: Settings, *, reads_all: bool) -> Iterator[Finding]:
     try:
         with open_queries(database_of(settings)) as queries:
             rows = read_only_assets(queries)
-            store = AssetStore(settings.asset_root, home=settings.home, lineage=rows.lineage, database=settings.db)
+            store = AssetStore.of(settings, rows.lineage)
             found = [f"{asset_id} is not in {store.root}: {_MEND_ASSET}" for asset_id in missing_assets(store, rows)]
             if reads_all:
                 found += [damage.text for damage in damages(store, rows)]

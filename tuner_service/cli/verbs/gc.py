@@ -131,7 +131,7 @@ def _blobs(store: SqlStore) -> list[Garbage]:
 
 def _assets(settings: Settings, store: SqlStore, *, remove: bool) -> list[Garbage]:
     """They are removed here and now: what others that share the store need may change at any moment."""
-    assets = AssetStore(settings.asset_root, home=settings.home, lineage=store.lineage, database=settings.db)
+    assets = AssetStore.of(settings, store.lineage)
     try:
         found = collect(assets, store.assets, now=SystemClock().now(), uptime=machine_uptime, remove=remove)
     except (StoreError, StorageError) as exc:

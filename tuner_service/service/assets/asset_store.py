@@ -28,6 +28,7 @@ from pathlib import Path
 from trials.files import create_once, write_atomically
 from trials.stores import FileStore, StoreError, clear, is_url, sync_filesystem
 from trials.wire.manifests import AssetFile, is_file_digest, read_manifest
+from tuner_service.config import Settings
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.errors import StorageError
 
@@ -49,6 +50,11 @@ class AssetStore:
         self._home, self._database = home, database
         self.lineage = lineage
         self.staging = staging_of(root, home=home, lineage=lineage)
+
+    @classmethod
+    def of(cls, settings: Settings, lineage: str) -> AssetStore:
+        """That of the database of a service with these settings."""
+        return cls(settings.asset_root, home=settings.home, lineage=lineage, database=settings.db)
 
     @property
     def root(self) -> str:
