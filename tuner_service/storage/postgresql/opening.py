@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ def revision_of(url: str) -> str:
 
 def said_of(url: str) -> str:
     address = Address(url)
-    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
+    with _looking(address) as connection:
         (size,) = ask(connection, "SELECT pg_database_size(current_database())") or (0,)
         major, minor = divmod(connection.info.server_version, 10_000)
     return f"{address.shown} answers: PostgreSQL {major}.{minor}, {size / (1 << 20):.1f} MiB"
@@ -94,7 +95,7 @@ def said_of(url: str) -> str:
 def services_of(url: str) -> list[KnownService]:
     """The active one first, then the others by their start."""
     address = Address(url)
-    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
+    with _looking(address) as connection:
         if (ask(connection, "SELECT to_regclass('tuner_services')") or (None,))[0] is None:
             return []
         rows = connection.execute(_SERVICES, (2 * LEASE_S,)).fetchall()
@@ -102,9 +103,16 @@ def services_of(url: str) -> list[KnownService]:
     return [KnownService(**dict(zip(names, row, strict=True))) for row in rows]
 
 
+@contextmanager
+def _looking(address: Address) -> Iterator[psycopg.Connection[Any]]:
+    """For a moment; what others lock is not waited for as long as they like."""
+    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
+        yield connection
+
+
 def _require_usable(address: Address) -> str | None:
     """The revision of the schema; None where there is none yet."""
-    with translated(), address.connect(lock_timeout=str(LOCK_WAIT_MS)) as connection:
+    with _looking(address) as connection:
         _require_server(connection)
         there = {
             name
