@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,8 +52,10 @@ class Standby:
     Where the database cannot be read (it is away, has no tables yet, or those of another version) nothing is read.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, url: str = "") -> None:
+        """``url``: where this service listens."""
         self._settings = settings
+        self._me = socket.gethostname(), os.getpid(), url
         self._active, self._trouble = "", ""
         self._reads: Reads | None = None
         self._closing = threading.Event()
@@ -84,7 +87,7 @@ class Standby:
 
     def _look(self) -> None:
         try:
-            self._active = active_url(self._settings)
+            self._active = active_url(self._settings, but=self._me)
             if revision_of(self._settings.db) != HEAD_REVISION:
                 self._drop()
             elif self._reads is None:
@@ -103,9 +106,13 @@ class Standby:
             reads.close()
 
 
-def active_url(settings: Settings) -> str:
-    """Of the active service of the database, as it says there; "" where there is none."""
-    return next((service.reached_at for service in services_of(settings.db) if service.role == "active"), "")
+def active_url(settings: Settings, *, but: tuple[str, int, str]) -> str:
+    """Of the active service of the database, as it says there; "" where there is none.
+
+    Nobody is sent to ``but``, this service itself, whose takeover is under way: host, process and address.
+    """
+    services = services_of(settings.db)
+    return next((s.reached_at for s in services if s.role == "active" and (s.host, s.pid, s.url) != but), "")
 
 
 def home_tokens(settings: Settings) -> dict[str, Role]:

@@ -215,12 +215,12 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
 
             listening = stack.enter_context(listening_socket(settings))
             context = None if certificate is None else certificate.context
-            standby = stack.enter_context(closing(Standby(settings)))
+            url = url_of(listening, certificate)
+            standby = stack.enter_context(closing(Standby(settings, url=url)))
             server = StandbyServer(listening, StandbyApp(standby.active, standby.app), tls=context)
             stack.callback(server.stop)
             server.start()
             standby.start()
-            url = url_of(listening, certificate)
             core = stack.enter_context(running_core(settings, umask=umask, url=url, waits=_say_that_it_waits))
             server.stop()
             standby.close()

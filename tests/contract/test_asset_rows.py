@@ -1,4 +1,4 @@
-"""The rows of assets: one suite for memory and SQLite."""
+"""The rows of assets: one suite for memory, SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.stores import STORES
 from tests.memory_assets import MemoryAssets
-from tuner_service.clock import SystemClock
 from tuner_service.domain.assets import Asset, AssetKind
 from tuner_service.ports import AssetRows
-from tuner_service.storage.engine import open_store
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -20,7 +19,7 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AssetRows]:
     if request.param == "memory":
         yield MemoryAssets()
     else:
-        with closing(open_store(tmp_path / "tuner.db", SystemClock())) as store:
+        with closing(STORES[request.param](tmp_path)) as store:
             yield store.assets
 
 
@@ -94,3 +93,11 @@ def test_what_nobody_keeps_is_unneeded_once_it_is_old(rows: AssetRows) -> None:
     assert [a.id[0] for a in rows.unneeded(before=5.0)] == ["c"]
     rows.remove_unneeded([letter * 64 for letter in "abcd"], before=5.0)
     assert sorted(asset_id[0] for asset_id in rows.asset_ids()) == ["a", "b", "d"]
+
+
+def test_a_name_that_nothing_can_have_is_that_of_nothing(rows: AssetRows) -> None:
+    """Whoever asks may have written anything into the address."""
+    for name in ("digits\0", "\0", "\ud800", ""):
+        assert not rows.of_experiment(name)
+        assert not rows.versions(name=name)
+        assert rows.version(name, None) is None

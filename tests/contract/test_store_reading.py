@@ -29,6 +29,7 @@ def test_an_id_that_nothing_can_have_is_that_of_nothing(store: Any) -> None:
     for name in (EXPERIMENT_ID + "\0", "\0", "\ud800", ""):
         assert store.queries.experiment(name) is None
         assert store.queries.trial(name, 1) is None
+        assert not store.moved_rows.has_more_than(name, 0)
 
 
 def test_every_commit_makes_another_version(store: Any) -> None:

@@ -62,7 +62,8 @@ class MovedRows:
         return None if row is None else (row[0], row[1], row[2])
 
     def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
-        query = select(_m.c.number).where(_m.c.experiment_id == experiment_id).order_by(*_KEY.clauses)
+        name = mapping.text_in(experiment_id)  # of whoever asks
+        query = select(_m.c.number).where(_m.c.experiment_id == name).order_by(*_KEY.clauses)
         with self._queries.reading() as connection:
             return connection.execute(query.offset(count).limit(1)).first() is not None
 

@@ -64,7 +64,7 @@ class SqlAssets:
     def versions(self, *, name: str | None = None, asset_id: AssetId | None = None) -> Sequence[AssetVersion]:
         query = select(_v).order_by(_v.c.name, _v.c.version.desc())
         if name is not None:
-            query = query.where(_v.c.name == name)
+            query = query.where(_v.c.name == mapping.text_in(name))  # of whoever asks
         if asset_id is not None:
             query = query.where(_v.c.asset_id == asset_id)
         with self._queries.reading() as connection:
@@ -75,8 +75,9 @@ class SqlAssets:
             return _users(connection, asset_id, limit)
 
     def of_experiment(self, experiment_id: ExperimentId) -> Sequence[AssetId]:
+        name = mapping.text_in(experiment_id)  # of whoever asks
         with self._queries.reading() as connection:
-            return list(connection.scalars(select(_u.c.asset_id).where(_u.c.experiment_id == experiment_id)))
+            return list(connection.scalars(select(_u.c.asset_id).where(_u.c.experiment_id == name)))
 
     def named_by_experiments(self) -> dict[AssetId, ExperimentId]:
         with self._queries.reading() as connection:
@@ -137,7 +138,7 @@ def _asset(connection: Connection, asset_id: AssetId) -> Asset | None:
 
 
 def _version(connection: Connection, name: str, version: int | None) -> AssetVersion | None:
-    query = select(_v).where(_v.c.name == name).order_by(_v.c.version.desc()).limit(1)
+    query = select(_v).where(_v.c.name == mapping.text_in(name)).order_by(_v.c.version.desc()).limit(1)
     if version is not None:
         query = query.where(_v.c.version == version)
     row = connection.execute(query).mappings().first()

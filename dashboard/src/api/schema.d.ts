@@ -40,7 +40,7 @@ export interface paths {
         post?: never;
         /**
          * Remove Agent
-         * @description The node is not waited for any more. 409 while trials run there. Its token is revoked by itself.
+         * @description The node is not waited for any more. 409 while trials run there. Its token stays good: revoke it, too.
          */
         delete: operations["remove_agent"];
         options?: never;

@@ -1,9 +1,10 @@
-"""A command whose standard streams are closed or full, or whose folder is gone."""
+"""A command whose standard streams are closed or full, whose folder is gone, or that is interrupted as it begins."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,37 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     done = _run(f"mkdir gone && cd gone && rmdir ../gone && {TUNER} db path", tmp_path)
 
     assert done.stderr == "tuner: the folder that this was started in is gone; go to another one first\n"
+
+
+# Ctrl-C comes when the module is about to be imported.
+INTERRUPTED = """
+import os, signal, sys
+from importlib.metadata import EntryPoint
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+VALUE, MODULE, SIGNAL_IS = sys.argv[1:]
+if SIGNAL_IS == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.meta_path.insert(0, Interrupts())
+main = EntryPoint(name="tuner", value=VALUE, group="").load()
+sys.argv[1:] = ["version"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["tuner_service.cli.main", "argparse", "tuner_service.cli.verbs.version"])
+@pytest.mark.parametrize("signal_is", ["heard", "ignored"])
+def test_ctrl_c_while_a_command_is_imported_ends_it_in_a_word(module: str, signal_is: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    words = [project["project"]["scripts"]["tuner"], module, signal_is]
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *words], capture_output=True, text=True, check=False)
+
+    said = (130, "interrupted\n") if signal_is == "heard" else (0, "")
+    assert (done.returncode, done.stderr) == said
 
 
 def _run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:

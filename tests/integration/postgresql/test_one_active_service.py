@@ -8,8 +8,10 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from tests import takeover_campaign
@@ -18,9 +20,10 @@ from tests.contract.stores import changes_for
 from tests.lease_holders import a_standby, holder_of, seconds_until
 from tests.postgresql import the_server
 from tests.postgresql_proxy import proxy_of
+from tests.waiting import wait_until
 from tuner_service.domain.errors import InUseError
 from tuner_service.storage.engine import open_store, services_of
-from tuner_service.storage.postgresql import lease
+from tuner_service.storage.postgresql import claiming, connecting, lease, opening
 from tuner_service.storage.postgresql.lease import LEASE_S, LeaseLostError
 
 pytestmark = pytest.mark.slow
@@ -131,6 +134,39 @@ def test_the_fence_refuses_who_was_followed_before_it_has_heard_of_it(
         with pytest.raises(LeaseLostError, match="taken the database"):
             before.commit(changes_for(a_trial(number=2)))
         assert before.queries.sequence() == 1
+
+
+def test_a_standby_that_is_told_to_end_takes_its_row_away(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+
+    def told_to_end(_: float) -> None:
+        seen.append({service.role for service in services_of(url)})
+        raise SystemExit(0)
+
+    monkeypatch.setattr(claiming, "time", SimpleNamespace(sleep=told_to_end, monotonic=time.monotonic))
+    with closing(open_store(url, StillClock())):
+        with pytest.raises(SystemExit):
+            open_store(url, StillClock(), waits=lambda: None)
+        assert seen == [{"active", "standby"}]
+        assert [service.role for service in services_of(url)] == ["active"]
+
+
+def test_a_standby_waits_on_while_what_a_takeover_needs_is_locked(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connecting, "LOCK_WAIT_MS", 50)
+    monkeypatch.setattr(opening, "PUT_OFF_S", 0.01)
+    first = open_store(url, StillClock())
+    thread, opened = a_standby(url)
+    with psycopg.connect(url) as somebody:
+        somebody.execute("LOCK TABLE blobs IN ACCESS EXCLUSIVE MODE")
+        first.close()
+        wait_until(lambda: caplog.text.count("takeover_put_off") > 1)
+        assert not opened
+    thread.join()
+    with closing(opened[0]) as store:
+        assert store.commit(changes_for(a_trial(number=1))) == 1
+        assert [service.role for service in services_of(url)] == ["active"]
 
 
 def test_twenty_takeovers_in_a_row_each_add_their_row_once(url: str) -> None:

@@ -99,3 +99,15 @@ def test_an_empty_database_is_waited_for(tmp_path: Path) -> None:
         assert (standby.app(), standby.active()) == (None, "")
         open_store(url, StillClock()).close()
         wait_until(lambda: standby.app() is not None)
+
+
+def test_nobody_is_sent_to_the_standby_itself_while_it_takes_over(url: str, tmp_path: Path) -> None:
+    mine, settings = "http://127.0.0.1:8701", Settings(home=tmp_path, db=url)
+    with (
+        closing(open_store(url, StillClock(), url=mine)),
+        closing(Standby(settings, url=mine)) as me,
+        closing(Standby(settings, url="http://127.0.0.1:8702")) as another,
+    ):
+        me.start()
+        another.start()
+        assert (me.active(), another.active()) == ("", mine)

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService, a_body, an_api_service
 from tuner_service.api.auth import OPEN_PATHS, SIGN_IN, Access, is_open
+from tuner_service.service.access import Role
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -213,7 +214,7 @@ def test_a_sender_who_hangs_up_before_the_body_is_whole_is_no_mistake_of_ours(ap
     assert sent[0]["status"] == 400
 
 
-def test_only_those_who_may_change_an_experiment_see_the_values_of_its_variables(api: ApiService) -> None:
+def test_a_reader_is_not_shown_the_values_of_variables(api: ApiService) -> None:
     body = a_body()
     body["trial"]["environment"] = {"KEY": "hunter2", "OTHER": {"secret": "aws"}}
     experiment_id = api.create(body)
@@ -228,6 +229,26 @@ def test_only_those_who_may_change_an_experiment_see_the_values_of_its_variables
     for method, route in routes(api):
         answer = reader.request(method, route.replace("/e/", f"/{experiment_id}/"))
         assert "hunter2" not in answer.text, (method, route)
+
+
+def test_an_operators_changes_are_answered_without_the_values_and_guarded_by_what_it_saw(api: ApiService) -> None:
+    body = a_body()
+    body["trial"]["environment"] = {"KEY": "hunter2"}
+    path = f"/api/v1/experiments/{api.create(body)}"
+    secret, _ = api.services.tokens.add("ann", Role.OPERATOR, lasts_s=None, by="home")
+    operator = api.as_role(secret)
+
+    seen = operator.get(path)
+    guarded = {"if-match": seen.headers["etag"]}
+    changed = operator.request("PATCH", path, json={"note": "of ann"}, headers=guarded)
+    again = operator.request("PATCH", path, json={"note": "late"}, headers=guarded)
+    answers = [operator.post(f"{path}/{verb}") for verb in ("pause", "resume", "clone", "stop")]
+
+    assert (changed.status_code, again.status_code) == (200, 412)
+    assert [answer.status_code for answer in answers] == [200, 200, 201, 200]
+    for answer in (seen, changed, *answers):
+        assert answer.json()["trial"]["environment"] == {"KEY": None}
+    assert api.client.get(path).json()["trial"]["environment"] == {"KEY": "hunter2"}
 
 
 PREFLIGHT = {

@@ -239,3 +239,11 @@ def test_a_cursor_that_no_page_gave_is_refused(api: ApiService, text: str) -> No
     cursor = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     assert api.client.get(f"{EXPERIMENTS}?cursor={cursor}").status_code == 422
+
+
+@pytest.mark.parametrize("path", [EXPERIMENTS, "/api/v1/assets", "/api/v1/trials/{id}/1/metrics", "/api/v1/tokens"])
+def test_a_cursor_with_a_nul_is_none(api: ApiService, path: str) -> None:
+    """Behind the number of a list it would reach the database, and PostgreSQL takes none."""
+    cursor = base64.urlsafe_b64encode(b"1 a\0b").decode().rstrip("=")
+    answer = api.client.get(f"{path.format(id=api.create(a_body()))}?cursor={cursor}")
+    assert 400 <= answer.status_code < 500

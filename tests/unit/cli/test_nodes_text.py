@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tuner_service.cli.output.tables import format_rows
+from tuner_service.cli.verbs.agent import what_keeps_away
 from tuner_service.cli.verbs.ps import NODE_COLUMNS, node_rows
 
 
@@ -56,3 +59,12 @@ def test_an_executor_that_is_away_says_so_where_its_nodes_would_stand() -> None:
     (row,) = node_rows(Service([], [ray]))  # type: ignore[arg-type]  # likewise
 
     assert (row["id"], row["state"], row["reason"]) == ("1 more", "wanted", "away")
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [("local", "comes again at once"), ("ray-8f3k2a", "tuner ps --nodes"), ("gpu-7", "`tuner token rm gpu-7`")],
+)
+def test_what_keeps_a_forgotten_agent_away_can_be_done(agent: str, said: str) -> None:
+    assert said in what_keeps_away(agent)
+    assert ("tuner token rm" in what_keeps_away(agent)) == (agent == "gpu-7")

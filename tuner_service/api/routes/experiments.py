@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from tuner_service.api.auth import role_of
 from tuner_service.api.bodies.experiment_file import dry_run_view, resolve_experiment, resolve_resume
 from tuner_service.api.bodies.reading import read_as, read_body, takes_body
 from tuner_service.api.bodies.schemas import MAX_NAME, MAX_TAGS, ExperimentBody, NothingBody, ResumeBody
@@ -18,7 +17,7 @@ from tuner_service.api.cached_reads import cached_read, shared_by_event
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.guard import MAX_BODY_BYTES
 from tuner_service.api.responses import IfMatch, json_response, tagged_response
-from tuner_service.api.routes.matching import require_experiment
+from tuner_service.api.routes.matching import require_experiment, view_for
 from tuner_service.api.routes.paging import (
     DEFAULT_PAGE,
     cursor_fault,
@@ -30,7 +29,6 @@ from tuner_service.api.routes.parameters import DEFAULT_WAIT_S, Cursor, Experime
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
-from tuner_service.service.access import Role
 from tuner_service.service.experiments import Creation, Services
 from tuner_service.service.retention import require_metrics
 from tuner_service.service.sought import Sought
@@ -75,10 +73,8 @@ async def create_experiment(
         return creation
     experiments = services.experiments
     experiment_id, _ = await experiments.create(creation)
-    headers = {"Location": f"{router.prefix}/{experiment_id}"}
-    return await asyncio.to_thread(
-        lambda: json_response(experiments.detail_view(experiment_id), status=201, headers=headers)
-    )
+    view, headers = view_for(request, services), {"Location": f"{router.prefix}/{experiment_id}"}
+    return await asyncio.to_thread(lambda: json_response(view(experiment_id), status=201, headers=headers))
 
 
 @router.get("")
@@ -120,8 +116,8 @@ async def read_experiment(
     """One experiment, with what was asked for and what runs now."""
     if wait_for is not None:
         await services.experiments.wait_until_ended(experiment_id, timeout_s=timeout, is_gone=request.is_disconnected)
-    view, sees_values = services.experiments.detail_view, role_of(request) is Role.ADMIN
-    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id, sees_values=sees_values)))
+    view = view_for(request, services)
+    return await asyncio.to_thread(lambda: tagged_response(request, view(experiment_id)))
 
 
 @router.post("/{experiment_id}/pause")
@@ -130,9 +126,9 @@ async def pause_experiment(
 ) -> Response:
     """No new trials; those running go on."""
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     await services.experiments.pause(experiment_id)
-    return await _shown(services, experiment_id)
+    return await _shown(request, services, experiment_id)
 
 
 @router.post("/{experiment_id}/resume")
@@ -145,14 +141,14 @@ async def resume_experiment(
     `skip_line` leaves out the line at which the tuner or the assessor raised.
     """
     resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     await services.experiments.resume(
         experiment_id,
         resolved.budget,
         revision=resolved.revision,
         skip_line=resolved.skip_line,
     )
-    return await _shown(services, experiment_id)
+    return await _shown(request, services, experiment_id)
 
 
 @router.post("/{experiment_id}/stop")
@@ -161,9 +157,9 @@ async def stop_experiment(
 ) -> Response:
     """Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end."""
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     await services.experiments.stop(experiment_id)
-    return await _shown(services, experiment_id)
+    return await _shown(request, services, experiment_id)
 
 
 @router.get("/{experiment_id}/trials")
@@ -232,8 +228,9 @@ def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:
         raise cursor_fault() from exc
 
 
-async def _shown(services: Services, experiment_id: str) -> Response:
-    return await asyncio.to_thread(lambda: json_response(services.experiments.detail_view(experiment_id)))
+async def _shown(request: Request, services: Services, experiment_id: str) -> Response:
+    view = view_for(request, services)
+    return await asyncio.to_thread(lambda: json_response(view(experiment_id)))
 
 
 def _metrics(services: Services, experiment_id: str, number: int) -> list[View]:

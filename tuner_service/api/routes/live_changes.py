@@ -25,7 +25,7 @@ from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.strict_json import canonical_digest
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, entity_tag, json_response, require_match, tagged_response
-from tuner_service.api.routes.matching import require_experiment, require_trial
+from tuner_service.api.routes.matching import require_experiment, require_trial, view_for
 from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
 from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath, Limit, Number
 from tuner_service.dispatcher.commands import IdempotencyKey
@@ -55,7 +55,7 @@ async def change_experiment(
     body = await read_as(request, ChangeBody)
     if not body.model_fields_set:
         raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     labels = Labels(
         name=body.name,
         note=body.note,
@@ -65,7 +65,7 @@ async def change_experiment(
         project=body.project,
     )
     await _changes(services).change(experiment_id, budget_raise(body.budget), labels)
-    return await _shown(services, experiment_id)
+    return await _shown(request, services, experiment_id)
 
 
 # ── the search space ────────────────────────────────────────────────────────────────────────────
@@ -125,7 +125,7 @@ async def add_trial(
 ) -> Response:
     """Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome."""
     body = await read_as(request, AddTrialBody)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     number = await _changes(services).add_trial(experiment_id, body.parameters, outside_space=body.outside_space)
     return await _added(services, experiment_id, number)
 
@@ -137,7 +137,7 @@ async def retry_trials(
 ) -> Response:
     """Try failed trials again, each as a new trial with `retry_of`."""
     body = await read_as(request, RetryBody, optional=True)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     numbers = await _changes(services).retry_failed(experiment_id, body.numbers)
     return await asyncio.to_thread(_retried, services, experiment_id, numbers)
 
@@ -180,7 +180,7 @@ async def import_results(
     body = await read_as(request, ImportBody)
     if (body.results is None) == (body.experiment is None):
         raise InputError([Fault(pointer="", message='should have either "results" or "experiment"')])
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     changes = _changes(services)
     if body.experiment is not None:
         return json_response(await changes.import_experiment(experiment_id, body.experiment))
@@ -223,7 +223,7 @@ async def clone_experiment(
     body, digest = await read_body(
         request, lambda raw: (parse(CloneBody, raw), canonical_digest([experiment_id, raw])), optional=True
     )
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     key = None
     if idempotency_key is not None:
         key = IdempotencyKey(key=idempotency_key, body_digest=digest)
@@ -233,7 +233,7 @@ async def clone_experiment(
         budget=budget_raise(body.budget),
     )
     cloned = await _changes(services).clone(experiment_id, changes, key)
-    view, headers = services.experiments.detail_view, {"Location": f"/api/v1/experiments/{cloned}"}
+    view, headers = view_for(request, services), {"Location": f"/api/v1/experiments/{cloned}"}
     return await asyncio.to_thread(lambda: json_response(view(cloned), status=201, headers=headers))
 
 
@@ -242,8 +242,8 @@ def _changes(services: Services) -> LiveChanges:
     return LiveChanges(experiments=services.experiments)
 
 
-async def _shown(services: Services, experiment_id: str) -> Response:
-    return await asyncio.to_thread(_tagged, services.experiments.detail_view, experiment_id)
+async def _shown(request: Request, services: Services, experiment_id: str) -> Response:
+    return await asyncio.to_thread(_tagged, view_for(request, services), experiment_id)
 
 
 def _tagged(view_of: Callable[[str], View], experiment_id: str) -> Response:

@@ -61,7 +61,7 @@ async def remove_agent(
     ] = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """The node is not waited for any more. 409 while trials run there. Its token is revoked by itself."""
+    """The node is not waited for any more. 409 while trials run there. Its token stays good: revoke it, too."""
     await _look_for(agent_id, services, if_match)
     experiments = services.experiments
     await experiments.submit(NodeRemoved(at=experiments.clock.now(), agent_id=agent_id, force=force))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
+from trials.wire.texts import text_fault
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.service.cursors import make_cursor as make_cursor  # noqa: PLC0414  # part of this module
 
@@ -21,9 +22,12 @@ def read_cursor(cursor: str | None) -> str | None:
     try:
         if len(cursor) > _MAX_CURSOR:
             raise ValueError(cursor)
-        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        if text_fault(text):
+            raise ValueError(text)
     except (ValueError, binascii.Error) as exc:
         raise cursor_fault() from exc
+    return text
 
 
 def read_number_cursor(cursor: str | None) -> int:

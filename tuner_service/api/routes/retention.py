@@ -12,7 +12,7 @@ from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, json_response
-from tuner_service.api.routes.matching import require_experiment
+from tuner_service.api.routes.matching import require_experiment, view_for
 from tuner_service.api.routes.parameters import ExperimentIdPath
 from tuner_service.service.experiments import Services
 from tuner_service.service.retention import due_view
@@ -29,9 +29,9 @@ async def archive_experiment(
     `archive` of the experiment says how far it is. Its trials, their final values and the best stay readable.
     """
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     await services.retention.archive(experiment_id)
-    return await shown(services, experiment_id)
+    return await _shown(request, services, experiment_id)
 
 
 @router.post("/{experiment_id}/unarchive")
@@ -40,17 +40,17 @@ async def unarchive_experiment(
 ) -> Response:
     """Put the archived metrics back. The answer does not wait for that: `archive` is null once all are there."""
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     await services.retention.unarchive(experiment_id)
-    return await shown(services, experiment_id)
+    return await _shown(request, services, experiment_id)
 
 
 @router.delete("/{experiment_id}", status_code=204)
 async def delete_experiment(
-    experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
+    request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
     """Remove an ended experiment and everything of it. 202: it has many metrics, and is gone when they are."""
-    await require_experiment(services, experiment_id, if_match)
+    await require_experiment(request, services, experiment_id, if_match)
     is_large = await asyncio.to_thread(services.retention.is_large, experiment_id)
     await services.retention.delete(experiment_id, is_large=is_large)
     return Response(status_code=202 if is_large else 204)
@@ -75,5 +75,6 @@ async def collect_experiments(request: Request, services: CurrentServices) -> Re
     return json_response({"items": views, "removed": not body.dry_run})
 
 
-async def shown(services: Services, experiment_id: str) -> Response:
-    return await asyncio.to_thread(lambda: json_response(services.experiments.detail_view(experiment_id)))
+async def _shown(request: Request, services: Services, experiment_id: str) -> Response:
+    view = view_for(request, services)
+    return await asyncio.to_thread(lambda: json_response(view(experiment_id)))

@@ -14,6 +14,7 @@ from tuner_service.client_paths import agent_path
 from tuner_service.config import default_home
 
 GIB = 2**30
+LOCAL_AGENT, NODE_PREFIX = "local", "ray-"  # the names of agents whose tokens are the service's own
 PASSED_ON = ("ca", "cpus", "memory", "devices", "bandwidth", "token_file")  # to the agent, under the same words
 
 
@@ -51,8 +52,17 @@ def run(arguments: argparse.Namespace) -> int:
                 say(f"agent {arguments.what[0]} {what}")
             case _:
                 client.call("DELETE", f"{agent_path(arguments.what[0])}{'?force=true' if arguments.force else ''}")
-                say(f"agent {arguments.what[0]} is forgotten; `tuner token rm {arguments.what[0]}` keeps it away")
+                say(f"agent {arguments.what[0]} is forgotten; {what_keeps_away(arguments.what[0])}")
     return ExitCode.OK
+
+
+def what_keeps_away(agent: str) -> str:
+    """What a person does so that an agent that lives does not come again: only of some the token can be revoked."""
+    if agent == LOCAL_AGENT:
+        return "where the service has an agent of its own (executor local) it comes again at once"
+    if agent.startswith(NODE_PREFIX):
+        return "its node is given back once nothing wants it: `tuner ps --nodes`"
+    return f"while it runs it comes again at once: `tuner token rm {agent}` keeps it away"
 
 
 def _join(arguments: argparse.Namespace) -> int:

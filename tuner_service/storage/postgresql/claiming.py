@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tuner_service.domain.errors import InUseError, StorageError, UnavailableError
+from tuner_service.domain.errors import InUseError, StorageError, TunerServiceError, UnavailableError
 from tuner_service.storage.faults import translated
 from tuner_service.storage.postgresql.connecting import Address, ask
 from tuner_service.storage.postgresql.lease import (
@@ -54,8 +54,17 @@ def acquire(address: Address, me: ThisService, *, waits: Callable[[], None] | No
     """The lease, once nobody else has it. StorageError, naming the owner, where somebody has.
 
     A standby, which has ``waits``, waits for as long as it takes, whatever becomes of the server meanwhile; that is
-    called when it begins to.
+    called when it begins to. One that is told to end meanwhile takes its row away.
     """
+    try:
+        return _acquired(address, me, waits)
+    except (SystemExit, KeyboardInterrupt):
+        if waits is not None:
+            _forget(address, me)
+        raise
+
+
+def _acquired(address: Address, me: ThisService, waits: Callable[[], None] | None) -> Lease:
     connection = _connected(address, me)
     while True:
         try:
@@ -69,6 +78,17 @@ def acquire(address: Address, me: ThisService, *, waits: Callable[[], None] | No
             connection.close()
             raise
         connection = _connected_again(address, me)
+
+
+def _forget(address: Address, me: ThisService) -> None:
+    """Nobody is to look for a service that has ended in order. Where the server does not answer, the row stays."""
+    brief = {"statement_timeout": "1000", "lock_timeout": "1000"}
+    with (
+        contextlib.suppress(TunerServiceError),
+        translated(),
+        contextlib.closing(address.connect(**brief)) as connection,
+    ):
+        connection.execute("DELETE FROM tuner_services WHERE id = %s", (me.id,))
 
 
 def _connected(address: Address, me: ThisService) -> psycopg.Connection[Any]:
@@ -134,6 +154,7 @@ class _Claim:
         if self._waits is not None and now - self._shown_at > SHOWN_S:
             if not self._shown_at:
                 self._waits()
+                self._sweep()  # no row comes without it: what killed ones leave is bounded
             self._shown_at = now
             with translated():
                 self._connection.execute(SEEN, self._me.row())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, inspect
 
-from tuner_service.domain.errors import StorageError
+from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.ports import Clock
 from tuner_service.storage import tables
 from tuner_service.storage.commits import newest_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import psycopg
 
 KEEP_UNNAMED_S = 7 * 86_400.0  # as on SQLite
+PUT_OFF_S = 1.0  # before a standby tries again to take over; another one may meanwhile
 OLDEST_SERVER = 130_000  # as the server counts versions
 _OURS = {"alembic_version", "meta", "experiments"}
 _BESIDE = {"tuner_lease", "tuner_services"}
@@ -52,16 +54,24 @@ def open_store(url: str, clock: Clock, *, me: ThisService, waits: Callable[[], N
     """The database as its one active service, its tables made where there are none, migrated where they are older.
 
     StorageError, and the database is as it was: held by another service, not ours, or newer than this program.
-    With ``waits`` it is not refused but waited for. UnavailableError: the server does not answer.
+    With ``waits`` it is not refused but waited for, and a takeover that something passing kept from its end, a table
+    that an operator has locked say, is tried again. UnavailableError: the server does not answer.
     """
     address = Address(url)
     _require_usable(address)
-    lease = acquire(address, me, waits=waits)
-    try:
-        return _open_held(address, clock, lease)
-    except BaseException:
-        lease.release()
-        raise
+    while True:
+        lease = acquire(address, me, waits=waits)
+        try:
+            return _open_held(address, clock, lease)
+        except UnavailableError as exc:
+            lease.release()
+            if waits is None:
+                raise
+            log.warning("takeover_put_off", extra={"error": str(exc)})
+        except BaseException:
+            lease.release()
+            raise
+        time.sleep(PUT_OFF_S)
 
 
 def open_queries(url: str) -> SqlQueries:
