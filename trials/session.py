@@ -121,7 +121,7 @@ class Trial:
         has left 256 MiB of earlier reports untaken.
         """
         self._require_open()
-        checked = numbers(_together(values, metrics))
+        checked = numbers(_together(values, metrics), objective=self.objective)
         step = self._step(step, default=self._next_step)
         self._sink.metrics(step=step, values=checked, final=False)
         for listener in self._listeners:
@@ -139,7 +139,7 @@ class Trial:
     def report_final(self, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
         """Report the trial's result. The last call counts."""
         self._require_open()
-        checked = numbers(_together(values, metrics))
+        checked = numbers(_together(values, metrics), objective=self.objective)
         self._sink.metrics(step=None, values=checked, final=True)
         for listener in self._listeners:
             listener(None, checked)

@@ -357,6 +357,7 @@ def _experiments(core: Core, assets: Assets) -> Experiments:
         collected=core.node_files.log_of,
         commands=core.commands,
         variables=tuple(os.environ),
+        choice=core.workers.choice,
     )
 
 

@@ -14,7 +14,7 @@ from tuner_service.domain.ranges import FLOAT_LIMIT
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"assessors.md": ASSESSORS, "advisors.md": ADVISORS}
-NAMED = {-FLOAT_LIMIT: "the lowest number", FLOAT_LIMIT: "the highest number", "": "all that are no choice"}
+NAMED = {-FLOAT_LIMIT: "the lowest number", FLOAT_LIMIT: "the highest number", "": "all numbers"}
 
 
 def section(page: str, name: str) -> str:

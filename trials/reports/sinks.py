@@ -9,6 +9,8 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,14 +27,19 @@ from trials.wire.records import (
     ParametersWantedRecord,
     StopToldRecord,
 )
+from trials.wire.texts import one_line
 
 FULL_SPOOL_POLL_S = 0.05
 WAKE_BYTES = 64  # of a datagram; of one with more the agent looks at all attempts
 WAKE_RETRY_S = 0.5  # after the agent's socket was gone
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics as floats. TypeError names the one that is no real number, ValueError what the service refuses."""
+def numbers(metrics: Mapping[str, Any], *, objective: str = "") -> dict[str, float]:
+    """The metrics as floats. TypeError names the one that is no real number, ValueError what the service refuses.
+
+    A control character in a name, such as the line break behind a label that was read from a file, is replaced, and
+    standard error says so: no trial should end for it. The ``objective`` keeps its name, whatever that is.
+    """
     if not metrics:
         raise TypeError("a report needs at least one metric, as in report(step=3, loss=0.2)")
     if len(metrics) > METRICS_LIMIT:
@@ -42,7 +49,18 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         raise ValueError(
             f"the name of a metric has {METRIC_NAME_LIMIT} characters at most, and {longest[:50]!r}… has {len(longest)}"
         )
-    return found
+    if all(map(str.isprintable, found)):
+        return found
+    return {name if name == objective else _named(name): value for name, value in found.items()}
+
+
+@lru_cache(maxsize=METRICS_LIMIT)  # so that it is said once
+def _named(name: str) -> str:
+    named = one_line(name)
+    if named != name:
+        with suppress(OSError, ValueError, AttributeError):  # a standard error that is full, closed or none at all
+            sys.stderr.write(f"the name of a metric is one line of text: {name!r} is reported as {named}\n")
+    return named
 
 
 def _number(name: str, value: Any) -> float:

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner_service.advisors.base import Advisor
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.algorithm_options import (
+    AlgorithmOption,
+    RegisteredAlgorithm,
+    check_options,
+    contradictions,
+    registered_class,
+)
 from tuner_service.domain.errors import Fault
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
@@ -45,9 +51,11 @@ POPULATION = (
     AlgorithmOption(
         name="explored",
         default="",
-        meaning="names of the parameters that a fork changes, with commas between; empty: all that are no choice",
+        meaning="names of the parameters that a fork changes, with commas between; empty: all numbers",
     ),
 )
+RESTS_BEFORE_ITS_END = (("min_step", "max_step"),)
+IS_COMPARED_BEFORE_ITS_END = (("interval", "max_step"),)
 
 ADVISORS = {
     algorithm.name: algorithm
@@ -78,17 +86,20 @@ ADVISORS = {
             home="tuner_service.advisors.asha_promote:AshaPromote",
             meaning="asynchronous successive halving: trials rest at rungs, and the best of each rung go on",
             options=RUNGS,
+            ascending=RESTS_BEFORE_ITS_END,
         ),
         RegisteredAlgorithm(
             name="hyperband",
             home="tuner_service.advisors.hyperband:Hyperband",
             meaning="brackets of successive halving, each with another trade of many trials against long ones",
             options=RUNGS,
+            ascending=RESTS_BEFORE_ITS_END,
         ),
         RegisteredAlgorithm(
             name="bohb",
             home="tuner_service.advisors.bohb:Bohb",
             meaning="Hyperband whose trials are proposed by a model of the highest rung with enough results",
+            ascending=RESTS_BEFORE_ITS_END,
             options=(
                 *RUNGS,
                 AlgorithmOption(
@@ -117,6 +128,7 @@ ADVISORS = {
             name="pbt",
             home="tuner_service.advisors.pbt:Pbt",
             meaning="population based training: bad trials go on from checkpoints of good ones, with other parameters",
+            ascending=IS_COMPARED_BEFORE_ITS_END,
             options=(
                 *POPULATION,
                 AlgorithmOption(
@@ -133,6 +145,7 @@ ADVISORS = {
             home="tuner_service.advisors.pb2:Pb2",
             meaning="population based training whose changes come from a Gaussian process over time and parameters",
             options=POPULATION,
+            ascending=IS_COMPARED_BEFORE_ITS_END,
         ),
     )
 }
@@ -140,7 +153,7 @@ ADVISORS = {
 
 def check_advisor_args(name: str, args: Any) -> Sequence[Fault]:
     """Every fault, pointers relative to ``{name: …, args: …}``; imports no algorithm."""
-    return check_options(ADVISORS, name, args, kind="advisor")
+    return check_options(ADVISORS, name, args, kind="advisor") or contradictions(ADVISORS, name, args)
 
 
 def create_advisor(name: str, args: dict[str, Any], *, space: SearchSpace, objective: Objective) -> Advisor:

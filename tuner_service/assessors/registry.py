@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner_service.assessors.base import Assessor
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.algorithm_options import (
+    AlgorithmOption,
+    RegisteredAlgorithm,
+    check_options,
+    contradictions,
+    registered_class,
+)
 from tuner_service.domain.errors import Fault
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.ranges import FLOAT_LIMIT
@@ -69,6 +75,7 @@ ASSESSORS = {
             name="threshold",
             home="tuner_service.assessors.threshold:Threshold",
             meaning="stops a trial whose value leaves given bounds",
+            ascending=(("lower", "upper"),),
             options=(
                 AlgorithmOption(
                     name="lower",
@@ -160,7 +167,7 @@ ASSESSORS = {
 
 def check_assessor_args(name: str, args: Any) -> Sequence[Fault]:
     """Every fault, pointers relative to ``{name: …, args: …}``; imports no algorithm."""
-    return check_options(ASSESSORS, name, args, kind="assessor")
+    return check_options(ASSESSORS, name, args, kind="assessor") or contradictions(ASSESSORS, name, args)
 
 
 def create_assessor(name: str, args: dict[str, Any], *, objective: Objective) -> Assessor:

@@ -62,6 +62,7 @@ class RegisteredAlgorithm:
     meaning: str
     options: tuple[AlgorithmOption, ...] = ()
     several_objectives: bool = False  # whether it searches for more than the first objective
+    ascending: tuple[tuple[str, str], ...] = ()  # pairs of options of which the first does not lie above the second
 
 
 def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args: Any, *, kind: str) -> Sequence[Fault]:
@@ -86,6 +87,27 @@ def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args
         for option in algorithm.options
         if option.is_required and option.name not in args
     ]
+    return faults
+
+
+def with_defaults(algorithm: RegisteredAlgorithm, args: dict[str, Any]) -> dict[str, Any]:
+    """Every option of it as it will be."""
+    return {option.name: option.default for option in algorithm.options} | args
+
+
+def contradictions(registered: Mapping[str, RegisteredAlgorithm], name: str, args: dict[str, Any]) -> Sequence[Fault]:
+    """Faults of options that do not go together, each of which would be fine: the algorithm would run, and do nothing.
+
+    Asked of args without another fault, when an experiment is created and not when its algorithm is built: what was
+    accepted goes on.
+    """
+    values, faults = with_defaults(registered[name], args), []
+    for lower, upper in registered[name].ascending:
+        if values[lower] > values[upper]:
+            shown = [f"{each} ({values[each]:g}{'' if each in args else ', its default'})" for each in (lower, upper)]
+            pointer = f"/args/{lower if lower in args else upper}"
+            hint = "" if {lower, upper} <= args.keys() else "; give both"
+            faults.append(Fault(pointer=pointer, message=f"{shown[0]} must not lie above {shown[1]}{hint}"))
     return faults
 
 

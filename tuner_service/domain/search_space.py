@@ -28,6 +28,7 @@ from tuner_service.domain.trial import Parameters
 from tuner_service.domain.values import value_key
 
 SAMPLE_LIMIT = 10_000  # draws until one keeps the constraints; then there is nothing to be found by drawing
+GRID_SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking through more would take minutes
 # path -> a value; of a choice the index of its option, of a permutation or a subset the indices of its options
 Flat = dict[str, Any]
 
@@ -104,6 +105,12 @@ class SearchSpace:
         return self.flatten(parameters) is not None
 
     # ── the grid ────────────────────────────────────────────────────────────────────────────────
+    def grid_fault(self, points: int) -> str:
+        """Why nobody can go through its grid; empty where it can be done."""
+        if not self.has_empty_places or self.grid_size(points) <= GRID_SCAN_LIMIT:
+            return ""
+        return f"its grid has more than {GRID_SCAN_LIMIT} places, and conditions or constraints leave some empty"
+
     def grid_size(self, points: int) -> int:
         """How many places the grid has when a continuous parameter is divided into ``points``."""
         return counting.grid_size(self.parameters, points)
@@ -117,6 +124,11 @@ class SearchSpace:
         return point if point is not None and self.admits(point) else None
 
     # ── the unit cube ───────────────────────────────────────────────────────────────────────────
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Of all parameters, as ``Parameter`` has them: those of a nested space stand behind the option that has it."""
+        return tuple(self._layout.places)
+
     @cached_property
     def _layout(self) -> unit_cube.Layout:
         return unit_cube.layout(self.parameters)

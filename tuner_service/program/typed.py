@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from tuner_service.domain.values import WHOLE_NUMBER_LIMIT
 from tuner_service.program.errors import usage_error
 
 P = ParamSpec("P")
@@ -76,6 +77,14 @@ def _fault(name: str, value: Any, wanted: Any) -> str:
         return f"should be text, which half a surrogate pair is not: {_shown(value)}"
     if name == "key" and value == "":
         return "should not be empty: whoever repeats a call with it would get something new each time"
+    return _number_fault(name, value, wanted)
+
+
+def _number_fault(name: str, value: Any, wanted: Any) -> str:
+    if name == "timeout" and isinstance(value, Real) and value != value:  # noqa: PLR0124  # so NaN is told
+        return f"should be seconds, or None to wait without limit, not {_shown(value)}"
+    if isinstance(value, Integral) and abs(int(value)) > WHOLE_NUMBER_LIMIT and not fits(0.5, wanted):
+        return f"should be a whole number of at most 64 bits, not {_shown(value)}"
     return ""
 
 
@@ -126,7 +135,10 @@ def described(wanted: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "one of very many digits"
     return f"{text[:SHOWN]}{'…' if len(text) > SHOWN else ''} ({type(value).__name__})"
 
 
@@ -151,7 +163,11 @@ def _plain(value: Any, pointer: str, faults: list[tuple[str, str]], above: tuple
         case Integral():
             return int(value)
         case Real():
-            number = float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                faults.append((pointer, f"{_shown(value)} is larger than any number that JSON holds"))
+                return None
             return number if math.isfinite(number) else _SPECIAL.get(number, "NaN")
         case PathLike():
             return str(Path(value))

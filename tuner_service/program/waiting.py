@@ -5,6 +5,7 @@ No sleep and no connection of its own: whoever waits does both, blocking or not,
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -55,11 +56,19 @@ class Absence:
         return now - self._since > ABSENCE_S
 
 
+def seconds_of(timeout_s: float) -> float:
+    """As a float. More than a float can hold is infinite, which is to wait without limit."""
+    try:
+        return float(timeout_s)
+    except OverflowError:
+        return math.copysign(math.inf, 1 if timeout_s > 0 else -1)
+
+
 class _Looks:
     def __init__(self, view: View, *, timeout_s: float | None) -> None:
         self.view = view
-        self._timeout_s = timeout_s
-        self._deadline = None if timeout_s is None else time.monotonic() + max(0.0, timeout_s)
+        self._timeout_s = None if timeout_s is None else seconds_of(timeout_s)
+        self._deadline = None if self._timeout_s is None else time.monotonic() + max(0.0, self._timeout_s)
         self._pause_s = FIRST_LOOK_S
 
     def _pause(self, *, hears: bool) -> float:

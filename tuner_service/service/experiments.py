@@ -105,6 +105,7 @@ class Experiments:
     collected: Callable[[Attempt, str], Path | None] = lambda _, __: None  # a stream that its node has sent here
     commands: frozenset[str] = frozenset()  # that HOME/notify.toml names
     variables: tuple[str, ...] = ()  # names of those that the service has, of which trials are given some
+    choice: Callable[[ExperimentId], str] = lambda _: ""  # what ``auto`` does now, and why
     knows_nodes: bool = True  # else agents are connected to another service, which alone can say of them
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
@@ -295,6 +296,7 @@ class Experiments:
                 variables=self.variables,
                 no_node=why_no_node(self.hub.channels()) if self.knows_nodes else None,
                 sees_values=sees_values,
+                choice=self.choice(experiment_id),
             )
 
     def find(self, experiment_id: ExperimentId) -> Experiment:

@@ -102,13 +102,14 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
     variables: Sequence[str] = (),
     no_node: str | None = None,
     sees_values: bool = True,
+    choice: str = "",
 ) -> View:
     """One experiment: the entry of the list, what was asked for, the traceback if there is one, and what runs now.
 
     ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision;
     ``queues`` says how many lines wait for each algorithm; ``variables`` are the names that the service has;
     ``no_node``: why no node takes a trial now.
-    ``sees_values``: of the variables of trials; else they are null.
+    ``sees_values``: of the variables of trials; else they are null. ``choice``: what ``auto`` does now, and why.
     """
     spec = spec_view(experiment.spec)
     if search_space is not None:
@@ -123,7 +124,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         "queues": dict(queues or {}),
         "waits_for": _waits_for(experiment, len(running)),
         "no_node": no_node if _waits(experiment, len(running)) else None,
-        "chosen": _chosen_view(experiment.spec),
+        "chosen": _chosen_view(experiment.spec, choice),
         "inputs": inputs_view(experiment.spec.trial.inputs),
         "left_out": _left_out(experiment.spec.trial, variables),
         "not_set": _not_set(experiment.spec.trial, variables),
@@ -154,10 +155,14 @@ def _not_set(template: TrialTemplate, variables: Sequence[str]) -> list[str]:
     return [name for name in template.pass_environment if name not in given] if variables else []
 
 
-def _chosen_view(spec: ExperimentSpec) -> View:
-    """Why ``auto`` chose what it did, by the kind of algorithm."""
+def _chosen_view(spec: ExperimentSpec, choice: str) -> View:
+    """Why ``auto`` was chosen, or what it chose, by the kind of algorithm; and what it does now."""
     kinds = {"tuner": spec.tuner, "assessor": spec.assessor, "advisor": spec.advisor}
-    return {kind: algorithm.reason for kind, algorithm in kinds.items() if algorithm is not None and algorithm.reason}
+    shown = {kind: algorithm.reason for kind, algorithm in kinds.items() if algorithm is not None and algorithm.reason}
+    if choice:
+        kind = "tuner" if spec.advisor is None else "advisor"
+        shown[kind] = "; now ".join(filter(None, (shown.get(kind), choice)))
+    return shown
 
 
 def _best_view(experiment: Experiment, best: Trial | None) -> View | None:

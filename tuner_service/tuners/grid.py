@@ -17,8 +17,6 @@ from tuner_service.domain.search_space import SearchSpace, parameters_key
 from tuner_service.domain.trial import Parameters, TrialOutcome
 from tuner_service.tuners.base import Exhausted, Suggestion, Tuner
 
-SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking through more would take minutes
-
 
 class GridTuner(Tuner):
     needs_outcomes = False
@@ -57,8 +55,8 @@ class GridTuner(Tuner):
 
     def _start(self) -> None:
         self._size = self.space.grid_size(self._points)
-        if self.space.has_empty_places and self._size > SCAN_LIMIT:
-            why = f"its grid has {self._size} places, more than {SCAN_LIMIT}, and conditions leave some empty"
+        why = self.space.grid_fault(self._points)
+        if why:
             raise SearchSpaceNotSupportedError("grid", "search_space", why)
         self._next = 0
         self._pass_over_taken()

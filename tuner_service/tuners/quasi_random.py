@@ -10,18 +10,19 @@ import json
 import random
 from typing import Any
 
+from tuner_service.domain.errors import SearchSpaceNotSupportedError
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.seeds import derive_seed
 from tuner_service.domain.trial import Parameters, TrialOutcome
 from tuner_service.tuners.base import Suggestion, Tuner
 from tuner_service.tuners.proposed import ProposedParameters
+from tuner_service.tuners.registry import SOBOL_DIMENSIONS
 
 POINTS_TRIED = 64  # of the sequence, for one that was not proposed and keeps the constraints; then random draws
 RANDOM_REDRAWS = 20
 BLOCK = 256  # points computed at a time
 SEQUENCE_LENGTH = 2**30  # then it begins again
-MAX_DIMENSION = 21_201  # of SciPy's direction numbers
 
 
 class QuasiRandomTuner(Tuner):
@@ -29,6 +30,9 @@ class QuasiRandomTuner(Tuner):
 
     def __init__(self, space: SearchSpace, objective: Objective) -> None:
         super().__init__(space, objective)
+        if space.dimension > SOBOL_DIMENSIONS:
+            why = f"it has {space.dimension} coordinates, more than {SOBOL_DIMENSIONS}"
+            raise SearchSpaceNotSupportedError("quasi_random", "search_space", why)
         self._proposed = ProposedParameters(space)
         self._taken = 0  # trials that were given parameters
         self._block: tuple[int, Any] | None = None  # the place of its first point, the points

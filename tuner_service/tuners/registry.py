@@ -12,6 +12,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.tuners.base import Tuner
 
+SOBOL_DIMENSIONS = 21_201  # of SciPy's direction numbers; a space of more cannot be searched by quasi_random
 _STARTUP = AlgorithmOption(
     name="n_startup_trials",
     default=10,

@@ -31,6 +31,7 @@ from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import LimitExceededError, RowsDamagedError
 from tuner_service.workers.messages import (
     Answered,
+    Choosing,
     Folded,
     FromWorker,
     HistoryEnd,
@@ -84,6 +85,7 @@ class WorkerLink:
         """``spawn`` gives a process of ``tuner_service.workers.worker``, a spare one perhaps."""
         self._experiment_id, self._generation = experiment_id, generation
         self._log_path, self._now, self._on_event, self._spawn = log_path, now, on_event, spawn
+        self.choice = ""  # what ``auto`` does, and why, as it said last; any thread
         self._gate = threading.RLock()  # held while an event comes out
         self._closed = False
         self._wake = threading.Condition()
@@ -283,6 +285,8 @@ class WorkerLink:
                     self._wake.notify_all()
             case Pong():
                 self._emit(WorkerPonged(at=at, **names))
+            case Choosing():
+                self.choice = message.text
             case Folded():
                 self._answered(message.queue, message.count)
             case Answered():

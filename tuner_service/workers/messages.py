@@ -166,12 +166,19 @@ class SnapshotMade:
     state: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choosing:
+    """What ``auto`` does from here on, and why; for people. Nothing follows from it."""
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Pong:
     pass
 
 
-FromWorker = Initialized | Answered | Folded | QueueFaulted | SnapshotMade | Pong
+FromWorker = Initialized | Answered | Folded | QueueFaulted | SnapshotMade | Choosing | Pong
 
 
 # ── as they travel ──────────────────────────────────────────────────────────────────────────────
@@ -224,6 +231,7 @@ _MESSAGES: dict[str, type[Any]] = {
     "Folded": Folded,
     "Error": QueueFaulted,
     "Snapshot": SnapshotMade,
+    "Choosing": Choosing,
     "Pong": Pong,
 }
 _ANSWERS: dict[str, type[Any]] = {

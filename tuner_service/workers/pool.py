@@ -98,6 +98,11 @@ class WorkerPool:
         """How many experiments have a worker, about now; any thread."""
         return len(self._links)
 
+    def choice(self, experiment_id: ExperimentId) -> str:
+        """What ``auto`` does now and why, as far as it has said; any thread."""
+        _, link = self._links.get(experiment_id, (0, None))
+        return "" if link is None else link.choice
+
     def stop(self, experiment_id: ExperimentId) -> None:
         """It is killed, not asked: everything it knows can be folded again."""
         _, link = self._links.pop(experiment_id, (0, None))

@@ -27,11 +27,12 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 from trials.wire.log_lines import LogForm, write_line
 from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested, TrialEnded
 from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
-from tuner_service.workers.faults import Faulted, guarded
+from tuner_service.workers.faults import MESSAGE_LIMIT, Faulted, guarded
 from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import (
     Answered,
+    Choosing,
     Folded,
     FromWorker,
     HistoryEnd,
@@ -54,6 +55,7 @@ BATCH_ITEMS = 1_000  # folded history items that are counted in one message
 SNAPSHOT_BYTES_PER_LINE = 2_048  # a larger snapshot is taken less often, so that its cost a line stays bounded
 PROGRESS_EVERY = 10_000  # lines of history between two notes in the worker's log
 EXIT_BAD_FRAME = 3
+AUTO = "auto"  # the algorithm that chooses among others as it goes
 FIRST_OWN_DESCRIPTOR = 500  # of the pipes: far from those that a program closes, or is given again, by habit
 
 Fold = TunerFold | AssessorFold | AdvisorFold
@@ -102,6 +104,8 @@ class QueueThread(threading.Thread):
         self._queue, self._outbox, self._build, self._on_ready = name, outbox, build, on_ready
         self._workers = command.workers
         self._snapshot_every = self._next_snapshot = command.snapshot_every
+        self._chooses = name is Queue.TUNER and (command.advisor or command.tuner).name == AUTO
+        self._choice = ""  # as it was told last
         self._live = False
         self._pool: ThreadPoolExecutor | None = None
         self._taken: deque[QueueCommand] = deque()  # from ``commands``, and not performed yet
@@ -170,6 +174,8 @@ class QueueThread(threading.Thread):
                 self._line = command.item.line
                 self._lines_since_snapshot += 1
                 self._count(answer)
+                if self._live and self._chooses and isinstance(command.item, SuggestionRequested):
+                    self._tell_choice(fold)
         self._flush_when_due()
         # What was begun ahead may be in the tuner already: a snapshot then would hold more than its line.
         if self._live and self._lines_since_snapshot >= self._next_snapshot and not self._taken:
@@ -185,6 +191,16 @@ class QueueThread(threading.Thread):
         self._history += 1
         if self._history % PROGRESS_EVERY == 0:
             _note(f"{self._queue.value} queue: {self._history} lines of history folded, up to line {self._line}")
+
+    def _tell_choice(self, fold: Fold) -> None:
+        """For people: an error in it costs only what they would be told."""
+        choice = guarded(lambda: fold.choice[:MESSAGE_LIMIT], line=self._line)
+        if isinstance(choice, Faulted):
+            _note(f"what auto does cannot be told: {choice.message}\n{choice.traceback}")
+            self._chooses = False
+        elif choice != self._choice:
+            self._choice = choice
+            self._outbox.send(Choosing(text=choice))
 
     def _flush_when_due(self) -> None:
         idle = self.commands.empty() and not self._taken

@@ -2891,7 +2891,7 @@ export interface components {
             budget: components["schemas"]["Budget"];
             /**
              * Chosen
-             * @description why `auto` chose what it did
+             * @description why `auto` was taken, or what it chose, and what it does now
              * @example {}
              */
             chosen: {

@@ -22,7 +22,7 @@ WRONG: dict[str, list[Any]] = {
     "/tags": ["a", [""], [7], ["a", "a"], ["a\nb"], ["x" * 101], [f"t{n}" for n in range(51)]],
     "/seed": ["seven", -1, 2**63, 1.5, True],
     "/objective": [None, "accuracy", [], [{"metric": "a"}, {"metric": "a"}], [{"metric": "a", "goal": "up"}]],
-    "/objective/metric": ["", 3, None],
+    "/objective/metric": ["", 3, None, "loss\n", "a\x7fb", "\u2028"],
     "/objective/goal": ["max", 1],
     "/objective/optional": ["yes", True],  # of a search
     "/search_space": [[], "lr", {"lr": 5}],

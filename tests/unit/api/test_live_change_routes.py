@@ -30,6 +30,30 @@ def path(api: ApiService) -> str:
     return f"/api/v1/experiments/{api.create()}"
 
 
+@pytest.mark.parametrize(
+    ("tuner", "space"),
+    [
+        ("grid", {f"x{n}": {"type": "float", "low": 0, "high": 1} for n in range(7)} | {"constraints": ["x0 <= x1"]}),
+        ("quasi_random", {f"p{n}": {"type": "permutation", "choices": list(range(100))} for n in range(213)}),
+    ],
+)
+def test_a_space_that_the_tuner_cannot_search_fails_no_running_experiment(
+    api: ApiService, tuner: str, space: dict[str, Any]
+) -> None:
+    path = f"/api/v1/experiments/{api.create(a_body(tuner=tuner))}"
+
+    answer = api.client.request("PUT", f"{path}/search-space", json={"search_space": space})
+
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert (error["pointer"], error["detail"][: len(tuner) + 25]) == (
+        "/search_space",
+        f"{tuner} cannot search this space",
+    )
+    assert len(api.runner.commands) == 1  # its creation
+    assert api.client.request("PUT", f"{path}/search-space", json={"search_space": NARROW}).status_code == 200
+
+
 def with_trials(api: ApiService, path: str, *trials: dict[str, Any]) -> None:
     """Rows of trials that ended, numbered from 1."""
     experiment_id = path.rpartition("/")[2]

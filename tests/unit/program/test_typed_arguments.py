@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,30 @@ def test_every_wrong_argument_of_a_call_is_named(call: Callable[..., Any], wrong
     assert named.value.exit_code == 2
     for error in named.value.errors:
         assert re.match(r"should be .+, not .+ \(\w+\)", error["detail"]), error
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong", "said"),
+    [
+        (EXPERIMENT.wait, {"timeout": math.nan}, "timeout: should be seconds, or None to wait without limit, not nan"),
+        (EXPERIMENT.stop, {"wait": True, "timeout": np.float64("nan")}, "timeout: should be seconds"),
+        (EXPERIMENT.trial, {"number": 10**400}, "number: should be a whole number of at most 64 bits, not 1000"),
+        (
+            EXPERIMENT.trial,
+            {"number": 10**5_000},
+            "number: should be a whole number of at most 64 bits, not one of very",
+        ),
+        (EXPERIMENT.set, {"trials": -(2**64)}, "trials: should be a whole number of at most 64 bits"),
+        (EXPERIMENT.set, {"name": 10**5_000}, "name: should be text or None, not one of very many digits (int)"),
+        (EXPERIMENT.add, {"parameters": {"lr": Fraction(10**400)}}, "lr: .* is larger than any number that JSON holds"),
+        (ASKED.tell, {"step": 2**63}, "step: should be a whole number of at most 64 bits"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_named_before_anything_is_sent(
+    call: Callable[..., Any], wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        call(**wrong)
 
 
 def test_there_is_a_wrong_value_for_every_argument_of_every_call_awaited_or_not() -> None:

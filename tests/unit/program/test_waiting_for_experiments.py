@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,17 @@ def test_it_gives_up_when_the_time_is_over_and_says_that_the_search_goes_on() ->
         Following(a_view(), timeout_s=0.0, progress=False).next_look_s()
     with pytest.raises(TimeoutError):
         Stopping(a_view(status="stopping"), timeout_s=0.0).next_look_s()
+
+
+@pytest.mark.parametrize("forever", [10**400, math.inf, Fraction(10**400)])
+def test_longer_than_a_float_can_say_is_without_limit(forever: Any) -> None:
+    assert Stopping(a_view(status="stopping"), timeout_s=forever).next_look_s(hears=True) == QUIET_S
+
+
+@pytest.mark.parametrize("over", [-1, -math.inf, -(10**400), Fraction(0)])
+def test_a_time_that_is_over_already_is_over(over: Any) -> None:
+    with pytest.raises(WaitTimeoutError, match="and goes on"):
+        Stopping(a_view(status="stopping"), timeout_s=over).next_look_s()
 
 
 def test_a_failure_is_told_with_the_first_error() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
 from trials.wire.records import ExitCause, ExitRecord, ProcessRecord
+from tuner_service.domain.experiment import AlgorithmSpec
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.views import (
     attempt_view,
@@ -46,6 +48,27 @@ def test_the_newest_search_space_is_shown() -> None:
     view = experiment_detail_view(an_experiment(), now=START, best=None, search_space={"x": {"type": "bool"}})
 
     assert view["search_space"] == {"x": {"type": "bool"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "choice", "chosen"),
+    [
+        (
+            {"tuner": AlgorithmSpec(name="auto", reason="it was named")},
+            "gp: new",
+            {"tuner": "it was named; now gp: new"},
+        ),
+        ({"tuner": AlgorithmSpec(name="auto", reason="it was named")}, "", {"tuner": "it was named"}),
+        ({"advisor": AlgorithmSpec(name="auto")}, "gp: new", {"advisor": "gp: new"}),
+        ({"tuner": AlgorithmSpec(name="random")}, "", {}),
+    ],
+)
+def test_what_auto_does_now_stands_beside_why_it_was_chosen(
+    spec: dict[str, Any], choice: str, chosen: dict[str, str]
+) -> None:
+    experiment = an_experiment(spec=a_spec(**spec))
+
+    assert experiment_detail_view(experiment, now=START, best=None, choice=choice)["chosen"] == chosen
 
 
 def test_a_trial_without_reports_has_no_last_one() -> None:

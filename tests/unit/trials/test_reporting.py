@@ -51,6 +51,24 @@ def test_a_trial_knows_who_it_is_and_its_parameters(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("report", ["report", "report_final"])
+def test_a_line_break_in_the_name_of_a_metric_costs_no_trial_its_life(
+    trial: Trial, tmp_path: Path, capsys: pytest.CaptureFixture[str], report: str
+) -> None:
+    label = f"{report} of cat\n"  # as read from a file of labels
+    for _ in range(2):
+        getattr(trial, report)({label: 0.5, "loss": 0.25, "Verlust \u00a0": 1})
+
+    told = [record.values for record in records(tmp_path)]
+    assert told == [{f"{report} of cat\ufffd": 0.5, "loss": 0.25, "Verlust \u00a0": 1.0}] * 2
+    said = capsys.readouterr().err
+    assert said == f"the name of a metric is one line of text: {label!r} is reported as {report} of cat\ufffd\n"
+
+
+def test_the_objective_keeps_its_name_whatever_that_is() -> None:
+    assert numbers({"a\nb": 1, "a\rb": 2}, objective="a\nb") == {"a\nb": 1.0, "a\ufffdb": 2.0}
+
+
+@pytest.mark.parametrize("report", ["report", "report_final"])
 def test_a_report_that_the_service_would_refuse_is_an_error_in_the_script(
     trial: Trial, tmp_path: Path, report: str
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trials.wire.encoding import decode_record, encode_record
 from trials.wire.plain import read_lines
 from trials.wire.records import MetricRecord
-from trials.wire.texts import text_fault, valid_json, valid_text
+from trials.wire.texts import line_fault, one_line, text_fault, valid_json, valid_text
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()) | st.sampled_from('\0\\"u\ud800\udc00'))
 
@@ -33,6 +33,16 @@ def test_valid_text_is_left_as_it_is(text: str) -> None:
     assert valid_text(text) == text
     assert not text_fault(text)
     assert json.loads(valid_json(json.dumps(text))) == text
+
+
+@given(ANY_TEXT)
+def test_a_line_of_text_stands_in_one_line(text: str) -> None:
+    line = one_line(text)
+
+    assert len(line) == len(text)
+    assert line.splitlines() in ([], [line])
+    assert not line_fault(line)
+    assert bool(line_fault(text)) is (line != text)
 
 
 @pytest.mark.parametrize("text", ["", "\\", "\\u", '"\\u00', '"\\ud8', "{\\ud800", "\\" * 101, '"\\ud800\\'])

@@ -36,6 +36,7 @@ from tuner_service.workers.faults import Faulted
 from tuner_service.workers.messages import (
     _KINDS,
     Answered,
+    Choosing,
     Folded,
     FromWorker,
     HistoryEnd,
@@ -151,6 +152,7 @@ MESSAGES: list[FromWorker] = [
         faulted=Faulted(line=8, fault=AlgorithmFault.TEMPORARY, message="m", traceback="t"),
     ),
     SnapshotMade(queue=Queue.TUNER, line=8, state='{"a":NaN}'),
+    Choosing(text="tpe: 301 results"),
     Pong(),
 ]
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT, STEP_MAX
 from tuner_service.api.bodies.change_bodies import number_of
+from tuner_service.api.bodies.names import checked_metric
 from tuner_service.api.bodies.schemas import Body
 from tuner_service.dispatcher.limits import DETAIL_LIMIT
 from tuner_service.domain.errors import Fault, InputError
@@ -23,6 +24,7 @@ def _named(values: dict[str, float]) -> dict[str, float]:
     for name in values:
         if not name or len(name) > METRIC_NAME_LIMIT:
             raise ValueError(f"{name!r:.40} should be a name of 1 to {METRIC_NAME_LIMIT} characters")
+        checked_metric(name)
     return values
 
 

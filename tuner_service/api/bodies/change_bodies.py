@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
+from tuner_service.api.bodies.names import checked_name, checked_tags
 from tuner_service.api.bodies.quantities import parse_duration
 from tuner_service.api.bodies.schemas import (
     MAX_NAME,
@@ -16,8 +17,6 @@ from tuner_service.api.bodies.schemas import (
     MAX_TAGS,
     Body,
     BudgetRaiseBody,
-    checked_name,
-    checked_tags,
     until_faulty,
 )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from trials.wire.inputs import InputField
-from tuner_service.advisors.registry import check_advisor_args
+from tuner_service.api.bodies.algorithm_faults import AUTO, algorithm_faults
 from tuner_service.api.bodies.asked_trials import asked_faults
 from tuner_service.api.bodies.inputs import wanted_inputs
 from tuner_service.api.bodies.reading import pointer_of, validate
@@ -28,7 +28,6 @@ from tuner_service.api.bodies.schemas import (
 from tuner_service.api.bodies.strict_json import characters_of
 from tuner_service.api.bodies.training import OBJECTIVE, TUNER, is_training, search_faults, training_faults
 from tuner_service.assessors.auto import LEAST_TRIALS, choose_assessor
-from tuner_service.assessors.registry import check_assessor_args
 from tuner_service.dispatcher.commands import BudgetRaise
 from tuner_service.domain.assets import parse_reference
 from tuner_service.domain.errors import Fault, InputError, LimitExceededError
@@ -43,21 +42,18 @@ from tuner_service.domain.experiment import (
 )
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
-from tuner_service.domain.values import value_faults
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
 from tuner_service.service.experiments import CodeRevision
 from tuner_service.service.inputs import WantedInput, WantedItem, output_faults
 from tuner_service.service.trial_form import origin_of, template_of
 from tuner_service.service.views import View, plain, spec_view
-from tuner_service.tuners.registry import TUNERS, check_tuner_args
+from tuner_service.tuners.registry import TUNERS
 
-AUTO = "auto"
 DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
 MAX_FILE_CHARACTERS = 4 << 20  # of a file without its code; beyond: 413. Every view of the experiment repeats it
 SAMPLES = 3  # suggestions of a dry run
 T = TypeVar("T")
-CheckArgs = Callable[[str, Any], Sequence[Fault]]
 
 SHAPED = ("code", "code_origin", "code_changes", "entry_point")  # fields of a trial that its template has otherwise
 
@@ -97,9 +93,8 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     if isinstance(raw, dict):
         space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space") or {}))
         faults += training_faults(raw) if is_training(raw) else search_faults(raw)
-        faults += _algorithm_faults(raw, "tuner", check_tuner_args)
-        faults += _algorithm_faults(raw, "assessor", check_assessor_args)
-        faults += _algorithm_faults(raw, "advisor", check_advisor_args)
+        for kind in ("tuner", "assessor", "advisor"):
+            faults += algorithm_faults(raw, kind, space)
         faults += _rule_faults(raw)
     if body is not None and body.trial.code is not None:
         archive = body.trial.code
@@ -171,23 +166,6 @@ def collect_faults(make: Callable[[], object], pointer: str) -> list[Fault]:
     faults: list[Fault] = []
     _collect(faults, pointer, make)
     return faults
-
-
-def _algorithm_faults(raw: dict[str, Any], kind: str, check: CheckArgs) -> list[Fault]:
-    given = raw.get(kind)
-    if isinstance(given, str):
-        given = {"name": given}
-    if not isinstance(given, dict):
-        return []
-    name, args = given.get("name"), given.get("args", {})
-    if (name is None) == (given.get("class") is None):
-        return [Fault(pointer=f"/{kind}", message='needs either a name or a class ("package.module:Class")')]
-    if not isinstance(name, str):
-        return [Fault(pointer=f"/{kind}/args{place}", message=message) for place, message in value_faults(args)]
-    if kind == "assessor" and name == AUTO:
-        return [Fault(pointer="/assessor/args", message="auto takes no arguments")] if args not in ({}, None) else []
-    found = check(name, args)
-    return [Fault(pointer=f"/{kind}{fault.pointer}", message=fault.message) for fault in found]
 
 
 def _rule_faults(raw: dict[str, Any]) -> list[Fault]:

@@ -23,6 +23,7 @@ from pydantic import (
 
 from trials.wire.patterns import groups_of
 from trials.wire.variables import NAME_OF_SECRET
+from tuner_service.api.bodies.names import checked_metric, checked_name, checked_tags
 from tuner_service.api.bodies.node_labels import AskedExecutor, NodeLabels
 from tuner_service.api.bodies.quantities import parse_bytes, parse_duration
 from tuner_service.domain.experiment import DEFAULT_PROJECT
@@ -33,7 +34,6 @@ from tuner_service.service.code import MAX_CODE_FILES, check_file_count
 MAX_NAME = 200
 MAX_NOTE = 10_000
 MAX_TAGS = 50
-MAX_TAG = 100
 MAX_PRIORITY = 1_000
 MAX_COMMANDS = 20  # of one event
 MAX_TRIALS = 10_000_000
@@ -81,23 +81,6 @@ class Body(BaseModel):
             names = ", ".join(info.alias or name for name, info in cls.model_fields.items()) or "none"
             raise ValueError(f"has {len(value)} fields; known: {names}")
         return value
-
-
-def checked_name(value: str | None) -> str | None:
-    if value is None:
-        return None
-    if not value.strip() or not value.isprintable() or "/" in value or value.startswith("@"):
-        raise ValueError("should be printable text without a slash that does not begin with @")
-    return value
-
-
-def checked_tags(tags: list[str] | None) -> list[str] | None:
-    for tag in tags or ():
-        if not tag.strip() or not tag.isprintable() or len(tag) > MAX_TAG:
-            raise ValueError(f"{tag!r:.40} should be printable text of at most {MAX_TAG} characters")
-    if tags is not None and len(set(tags)) != len(tags):
-        raise ValueError("names a tag twice")
-    return tags
 
 
 def _how_many(value: Any) -> str:
@@ -268,7 +251,7 @@ Words = Annotated[list[str], Field(max_length=MAX_COMMAND_WORDS)]
 
 
 class ObjectiveBody(Body):
-    metric: str = Field(min_length=1, max_length=MAX_NAME)
+    metric: Annotated[str, AfterValidator(checked_metric)] = Field(min_length=1, max_length=MAX_NAME)
     goal: Literal["minimize", "maximize"] = "minimize"
     optional: bool = False
 

@@ -189,7 +189,9 @@ class ExperimentDetail(Experiment, ExperimentFile):
         str | None, Field(description="why a waiting trial is started on no node now", examples=["gpu-3 is drained"])
     ]
     inputs: Inputs
-    chosen: Annotated[dict[str, str], Field(description="why `auto` chose what it did", examples=[{}])]
+    chosen: Annotated[
+        dict[str, str], Field(description="why `auto` was taken, or what it chose, and what it does now", examples=[{}])
+    ]
     left_out: Annotated[list[str], Field(description="variables that trials are not given", examples=[[]])]
     not_set: Annotated[list[str], Field(description="variables that the service has not", examples=[[]])]
     running: list[Running]

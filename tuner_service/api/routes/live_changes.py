@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
+from tuner_service.api.bodies.algorithm_faults import unsearchable
 from tuner_service.api.bodies.change_bodies import (
     AddTrialBody,
     ChangeBody,
@@ -30,6 +31,7 @@ from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_numb
 from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath, Limit, Number
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.experiments import Services
@@ -85,8 +87,17 @@ async def change_search_space(
     changes = _changes(services)
     what = f"the search space of {experiment_id}"
     await require_match(if_match, lambda: changes.revision_views(experiment_id)[-1], what)
+    await asyncio.to_thread(_require_searchable, services, experiment_id, search_space)
     await changes.change_space(experiment_id, search_space)
     return await asyncio.to_thread(_tagged, lambda _: changes.revision_views(experiment_id)[-1], experiment_id)
+
+
+def _require_searchable(services: Services, experiment_id: ExperimentId, search_space: dict[str, Any]) -> None:
+    """InputError for a space with which the tuner, told of it, would fail the experiment and its running trials."""
+    tuner = services.experiments.find(experiment_id).spec.tuner
+    why = unsearchable(tuner.name, tuner.args, parse_search_space(search_space))
+    if why:
+        raise InputError([Fault(pointer="/search_space", message=why)])
 
 
 def _search_space(raw: Any) -> dict[str, Any]:

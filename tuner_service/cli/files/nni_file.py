@@ -238,6 +238,9 @@ class _Algorithms:
 
     def _mapped(self, name: str, known: NniAlgorithm, args: Fields) -> Fields:
         mapped = {ours: args[theirs] for theirs, ours in known.args.items() if theirs in args}
+        if known.name in BUDGET_DEFAULTS:
+            theirs, default = BUDGET_DEFAULTS[known.name]
+            mapped.setdefault("max_step", args.get(theirs, default))  # as TRIAL_BUDGET tells the script
         if "constant_liar" in mapped:
             mapped["constant_liar"] = mapped["constant_liar"] is not None
         dropped = sorted(set(args) - set(known.args))

@@ -34,6 +34,7 @@ from tuner_service.workers.folds.folding import (
     REPORTS_LIMIT,
     ReportHistory,
     State,
+    choice_of,
     load_snapshot,
     plain_copy,
     plain_parameters,
@@ -77,6 +78,10 @@ class AdvisorFold:
     @property
     def suggests_in_parallel(self) -> bool:
         return False
+
+    @property
+    def choice(self) -> str:
+        return choice_of(self._advisor)
 
     def take(self, item: AdvisorItem) -> Answer:
         """Fold one line. A request whose ``decision`` is recorded is not asked again: it stands."""

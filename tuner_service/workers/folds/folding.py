@@ -92,6 +92,10 @@ class TunerFold:
     def asks_ahead(self) -> bool:
         return not self._tuner.needs_outcomes
 
+    @property
+    def choice(self) -> str:
+        return choice_of(self._tuner)
+
     def state_dict(self) -> State | None:
         """JSON values for ``load_state_dict``; None where the tuner keeps no snapshots."""
         state = snapshot_of(self._tuner)
@@ -130,6 +134,11 @@ class TunerFold:
 
     def _ask(self, item: SuggestionRequested) -> Suggestion:
         return self._tuner.suggest(item.number, suggestion_generator(self._seed, item.number, item.index))
+
+
+def choice_of(algorithm: object) -> str:
+    """What an algorithm that chooses among others as it goes does now, and why; for people. Empty of any other."""
+    return str(getattr(algorithm, "choice", ""))
 
 
 class ReportHistory(Sequence[Report]):
@@ -176,6 +185,8 @@ class AssessorFold:
 
     Once a trial is stopped its further reports are left out.
     """
+
+    choice = ""  # no assessor chooses as it goes
 
     def __init__(self, assessor: Assessor, *, deterministic: bool = False) -> None:
         self._base = assessor
