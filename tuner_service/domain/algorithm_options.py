@@ -26,6 +26,7 @@ class AlgorithmOption:
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
+    beside: int | None = None  # a number below ``low`` that is taken, too: it has a meaning of its own
 
     @property
     def is_required(self) -> bool:
@@ -48,8 +49,9 @@ class AlgorithmOption:
         whole = isinstance(self.default, int)
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             return "must be an integer" if whole else "must be a number"
-        if not self.low <= value <= self.high:
-            return f"must lie between {self.low:g} and {self.high:g}, not {value}"
+        if value != self.beside and not self.low <= value <= self.high:
+            other = "" if self.beside is None else f"be {self.beside}, or "
+            return f"must {other}lie between {self.low:g} and {self.high:g}, not {value}"
         return None
 
 

@@ -34,7 +34,7 @@ def experiment_body(given: Mapping[str, Any]) -> Body:
         _require_one_way(body, fields, function)
         _mind_objective(body, fields)
         fields = {name: _placed(name, value) for name, value in fields.items()}
-        trial = {**_mapping(body, "trial"), **further_trial, **_taken(fields, OF_TRIAL)}
+        trial = {**_mapping(body, "trial"), **_trial_in(further), **further_trial, **_taken(fields, OF_TRIAL)}
         budget, resources = _taken(fields, BUDGET), _taken(fields, RESOURCES)
         if resources:
             trial["resources"] = {**_mapping(trial, "resources"), **resources}
@@ -74,6 +74,14 @@ def change_body(budget: Mapping[str, Any], labels: Mapping[str, Any]) -> Body:
     if not body:
         raise UsageError("name something to change: trials=, parallel=, note=, …")
     return body
+
+
+def _trial_in(further: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `experiment=` says of its trials; arguments, and `trial=`, say more."""
+    trial = further.get("trial", {})
+    if not isinstance(trial, Mapping):
+        raise usage_error([("/experiment/trial", "should be a mapping of a trial's fields, as trial= takes them")])
+    return trial
 
 
 def _from_file(file: str | os.PathLike[str]) -> tuple[Body, Path]:

@@ -22,8 +22,10 @@ _STARTUP = AlgorithmOption(
 )
 
 
-def _population(default: int, meaning: str, *, low: int = 2) -> AlgorithmOption:
-    return AlgorithmOption(name="population_size", default=default, low=low, high=10_000, meaning=meaning)
+def _population(default: int, meaning: str) -> AlgorithmOption:
+    """Of one trial there is nothing to be chosen from. 0, where it is the default: the tuner's own choice."""
+    beside = None if default else 0
+    return AlgorithmOption(name="population_size", default=default, low=2, high=10_000, beside=beside, meaning=meaning)
 
 
 def _share(name: str, default: float, meaning: str) -> AlgorithmOption:
@@ -133,7 +135,7 @@ TUNERS = {
             home="tuner_service.tuners.cma_es:CmaEsTuner",
             meaning="covariance matrix adaptation: numbers by a moving normal distribution, choices by their frequency",
             options=(
-                _population(0, "trials of one generation; 0: 4 + 3 ln(coordinates)", low=0),
+                _population(0, "trials of one generation; 0: 4 + 3 ln(coordinates)"),
                 AlgorithmOption(
                     name="sigma",
                     default=1 / 6,

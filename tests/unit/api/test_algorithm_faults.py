@@ -148,3 +148,12 @@ def test_a_space_of_too_many_coordinates_for_a_sobol_sequence_is_refused(api: Ap
     assert error["detail"].startswith(
         "quasi_random cannot search this space: it has 21300 coordinates, more than 21201"
     )
+
+
+@pytest.mark.parametrize("name", ["cma_es", "nsga2", "nsga3", "evolution"])
+def test_a_generation_of_one_trial_is_refused(api: ApiService, name: str) -> None:
+    """CMA-ES cannot be computed with one, which paused the experiment after its first trial."""
+    (error,) = refusal(api, tuner={"name": name, "args": {"population_size": 1}})
+
+    assert error["pointer"] == "/tuner/args/population_size"
+    assert "between 2 and 10000, not 1" in error["detail"]

@@ -51,6 +51,13 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     assert "own" in fault.message
 
 
+def test_a_number_beside_the_bounds_may_have_a_meaning_of_its_own() -> None:
+    option = AlgorithmOption(name="size", default=0, meaning="how many", low=2, high=9, beside=0)
+
+    assert option.problem(0) is option.problem(2) is None
+    assert option.problem(1) == "must be 0, or lie between 2 and 9, not 1"
+
+
 def test_a_text_is_one_of_its_choices() -> None:
     option = AlgorithmOption(name="backend", default="one", meaning="which", choices=("one", "two"))
     assert option.problem("two") is None

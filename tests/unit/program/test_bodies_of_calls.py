@@ -49,6 +49,15 @@ def test_arguments_become_the_fields_of_the_file() -> None:
     }  # fmt: skip
 
 
+def test_what_the_experiment_says_of_its_trials_is_not_lost() -> None:
+    body = experiment_body({
+        "lease": "10s", "experiment": {"trial": {"max_attempts": 3, "final": "last"}}, "trial": {"final": "best"},
+    })  # fmt: skip
+
+    assert body["trial"] == {"lease": "10s", "max_attempts": 3, "final": "best"}
+    assert faults(lease="10s", experiment={"trial": "train.py"}).keys() == {"/experiment/trial"}
+
+
 def test_the_arguments_replace_what_a_file_says(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     (folder / "code").mkdir(parents=True)
