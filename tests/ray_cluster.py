@@ -20,12 +20,22 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from trials.wire.programs import KEEPER
 
 INSTALL = "pip install -c constraints.txt 'tuner-service[ray]'"
 OBJECT_STORE_BYTES = 80 << 20
 END_S = 60
 HEAD_LOST, CLIENTS = "RAY_gcs_rpc_server_reconnect_timeout_s", "TESTS_RAY_CLIENTS"
+# Ray starts a worker for each core, which our nodes do not take: they have a runtime environment. It asks five times
+# before it believes that a node is dead; a node that answers late, and not at all, has ten seconds each time.
+QUICK = {
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "300",
+}
+OURS = "tuner-"  # what the names of our placement groups begin with
 ROOT = Path(__file__).resolve().parent.parent
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=f"needs Ray: {INSTALL}")
@@ -62,6 +72,14 @@ class RayCluster:
         """Whether any of its nodes runs."""
         return bool(self._do("raylets")["count"])
 
+    def count(self) -> int:
+        """Of the nodes that were added until now."""
+        return int(self._do("count")["count"])
+
+    def clear(self, kept: int) -> None:
+        """Have the first ``kept`` nodes only, and nothing of ours on them."""
+        self._do("clear", kept)
+
     def left(self, namespace: str) -> dict[str, list[str]]:
         """Placement groups and actors of that namespace."""
         found = self._do("left", namespace)
@@ -97,7 +115,7 @@ def ray_cluster(*cpus: int, head_lost_s: int = 60, clients: bool = False) -> Ite
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, HEAD_LOST: str(head_lost_s), CLIENTS: "1" if clients else ""},
+            env={**os.environ, **QUICK, HEAD_LOST: str(head_lost_s), CLIENTS: "1" if clients else ""},
             text=True,
         )
         try:
@@ -122,7 +140,7 @@ def main() -> None:
     from ray.core.generated import autoscaler_pb2
 
     small = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
-    head = {"num_cpus": 0, **small, "gcs_server_port": _free_port()}
+    head = {"num_cpus": 0, **small, "gcs_server_port": _free_port(), "include_log_monitor": False, "no_monitor": True}
     if os.environ[CLIENTS]:
         head["ray_client_server_port"] = _free_port()
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -150,6 +168,15 @@ def main() -> None:
                 nodes = [cluster.add_node(num_cpus=count, object_store_memory=OBJECT_STORE_BYTES) for count in what[0]]
             case "raylets":
                 return {"count": sum(_has_raylet(node) for node in nodes)}
+            case "count":
+                return {"count": len(nodes)}
+            case "clear":
+                gone = nodes[what[0] :]
+                del nodes[what[0] :]
+                for node in gone:
+                    node.kill_all_processes(check_alive=False, allow_graceful=False)
+                _wait_for_the_end_of(cluster, {node.node_id for node in gone})
+                _remove_ours(cluster.address)
             case "left":
                 ray.init(address=cluster.address, namespace=what[0], log_to_driver=False)
                 groups = [
@@ -180,6 +207,23 @@ def _free_port() -> int:
         listener.bind(("", 0))
         port: int = listener.getsockname()[1]
     return port
+
+
+def _wait_for_the_end_of(cluster: Any, nodes: set[str]) -> None:
+    """Until Ray knows it, and places nothing there."""
+    wait_until(lambda: not nodes & {one["NodeID"] for one in cluster.global_state.node_table() if one["Alive"]})
+
+
+def _remove_ours(address: str) -> None:
+    """Also where Ray has moved it from a node that died, and nobody of its service is left."""
+    import ray
+    from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+
+    ray.init(address=address, log_to_driver=False)
+    for name, table in placement_group_table().items():
+        if table["state"] != "REMOVED" and str(table["name"]).startswith(OURS):
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID.from_hex(name)))
+    ray.shutdown()
 
 
 def _has_raylet(node: Any) -> bool:

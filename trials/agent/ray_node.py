@@ -30,7 +30,9 @@ from trials.wire.variables import with_path
 UNORDERED_S = 120.0  # without an order: whoever asked for this node is gone, as where it came after the service
 WATCH_S = 20.0  # after which a question about what changed is answered with what is known
 LOOK_S = 0.5
-RESPAWN_S = 1.0  # after a keeper that was killed; what it kept is ended first
+RESPAWN_S = 1.0  # after a keeper that was killed; what it kept is ended first, by the next one
+ENDINGS = 3  # keepers of a node that ends, of which each was killed; then it is given back as it is
+NOT_STARTED = -1
 LEFT_S = 3600.0  # without an agent, before the home of a node of this machine counts as left behind
 GIVE_BACK_S = 10.0  # for Ray to end this process, once its placement group was removed
 OTHERS_S = 1.0  # between two questions to the other nodes of a placement group, which goes with the last of them
@@ -50,7 +52,7 @@ class RayNode:
         self._state: dict[str, Any] = {"phase": "starting", "draining": 0.0, "revision": 0}
         self._order: dict[str, Any] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
-        self._is_ending = False
+        self._is_ending, self._grace_s = False, 0.0
         threading.Thread(target=self._give_back_unordered, name="unordered", daemon=True).start()
 
     # ── for the bridge ──────────────────────────────────────────────────────────────────────────
@@ -82,13 +84,19 @@ class RayNode:
         with self._changed:
             if self._is_ending:
                 return
-            self._is_ending = True
-            keeper = self._keeper
-        self._put(phase="ending")
-        if keeper is not None and keeper.stdin is not None:
+            self._is_ending, self._grace_s = True, grace_s
+            is_held = bool(self._order)
+            self._put(phase="ending")
+            self._tell_to_end()
+        if not is_held:  # whoever asked for it was gone before it had an order
+            threading.Thread(target=self._give_back, name="give back", daemon=True).start()
+
+    def _tell_to_end(self) -> None:
+        """The keeper that there is; the one that is being started is told by whoever starts it."""
+        if self._keeper is not None and self._keeper.stdin is not None:
             with suppress(OSError):
-                keeper.stdin.write(f"end {grace_s:g}\n".encode())
-                keeper.stdin.flush()
+                self._keeper.stdin.write(f"end {self._grace_s:g}\n".encode())
+                self._keeper.stdin.flush()
 
     # ── holding ─────────────────────────────────────────────────────────────────────────────────
     def _write(self, order: dict[str, Any]) -> None:
@@ -99,17 +107,29 @@ class RayNode:
         write_atomically(str(self._home / "service.json"), json.dumps(service).encode())
 
     def _hold(self) -> None:
-        while True:
-            self._keeper = keeper = self._start()
-            self._put(phase="running")
-            code = keeper.wait()
-            if code == 0 or self._is_ending:
-                break
+        endings = 0
+        while endings < ENDINGS and self._keep() != 0:
+            endings += self._is_ending
             time.sleep(RESPAWN_S)
         with suppress(OSError):
             shutil.rmtree(self._home)
-        self._put(phase="ended")
         self._give_back()
+
+    def _keep(self) -> int:
+        """The exit code of a keeper, when it has ended; 0: nothing is left to hold."""
+        with self._changed:  # an order to end comes before the keeper is started, or reaches it
+            if self._is_ending and self._keeper is None:
+                return 0
+            try:
+                self._keeper = keeper = self._start()
+            except OSError as error:
+                self._put(reason=f"its agent cannot be started: {error}")
+                return NOT_STARTED
+            if self._is_ending:
+                self._tell_to_end()
+            else:
+                self._put(phase="running", reason="")
+        return keeper.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
         records = str(_root() / "kept" / self._name)
@@ -165,16 +185,13 @@ class RayNode:
 
         One of several nodes goes with the last of them. Two that end at once both remove it, which is harmless.
         """
-        import ray
-        from ray.util.placement_group import get_placement_group, remove_placement_group
-
+        self._put(phase="ended")
         while any(_lives(other) for other in self._others):
             time.sleep(OTHERS_S)
-        with suppress(Exception):  # the bridge was quicker
-            remove_placement_group(get_placement_group(self._group))
+        while not _is_removed(self._group):  # nobody else may be left who would
+            time.sleep(OTHERS_S)
         time.sleep(GIVE_BACK_S)
-        with suppress(Exception):
-            ray.kill(ray.get_runtime_context().current_actor)
+        _end_this_actor()
 
     def _give_back_unordered(self) -> None:
         """A bridge that is there says within seconds what is to be done here."""
@@ -182,7 +199,6 @@ class RayNode:
             is_known = self._changed.wait_for(lambda: bool(self._order) or self._is_ending, UNORDERED_S)
             self._is_ending = self._is_ending or not is_known
         if not is_known:
-            self._put(phase="ended")
             self._give_back()
 
     def _put(self, **change: Any) -> None:
@@ -216,10 +232,30 @@ def _lives(name: str) -> bool:
 
     try:
         return bool(ray.get(ray.get_actor(name).phase.remote(), timeout=GIVE_BACK_S) != "ended")
-    except ray.exceptions.GetTimeoutError:
+    except (ray.exceptions.GetTimeoutError, ray.exceptions.ActorUnavailableError):  # it may answer later
         return True
     except (ValueError, ray.exceptions.RayError):
         return False
+
+
+def _is_removed(group: str) -> bool:
+    """Have that placement group removed, and say whether it is gone: an order that fails is to be repeated."""
+    from ray.util.placement_group import get_placement_group, remove_placement_group
+
+    try:
+        remove_placement_group(get_placement_group(group))
+    except ValueError:  # there is none: the bridge was quicker, or Ray has done what it was told
+        return True
+    except Exception:  # noqa: BLE001  # its head is away, or whatever Ray raises
+        return False
+    return False
+
+
+def _end_this_actor() -> None:
+    import ray
+
+    with suppress(Exception):  # Ray is about to do so
+        ray.kill(ray.get_runtime_context().current_actor)
 
 
 def _ray_node() -> str:

@@ -25,11 +25,12 @@ WHERE = "mkdir -p $TASK_WORKSPACE/outputs; echo $RAY_RAYLET_PID > $TASK_WORKSPAC
 
 
 @pytest.fixture(scope="module")
-def address(cluster: RayCluster) -> Iterator[str]:
+def address(whole_cluster: RayCluster) -> Iterator[str]:
     """Of the cluster with a second node, as long as this module needs it."""
-    second = cluster.add(2)
-    yield cluster.address
-    cluster.kill(second)
+    before = whole_cluster.count()
+    whole_cluster.add(2)
+    yield whole_cluster.address
+    whole_cluster.clear(before)
 
 
 @pytest.fixture

@@ -1,8 +1,13 @@
-"""A node of Ray's that nobody gives an order."""
+"""What a node of Ray's does by itself, and what becomes of an order to end, whenever it comes."""
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,35 +16,222 @@ from tests.waiting import wait_until
 from trials.agent import ray_node
 from trials.agent.ray_node import RayNode
 
+ORDER: dict[str, Any] = {"token": "t", "url": "http://h:1", "pid": 1}
+KILLED = -9
+
+
+class Keeper:
+    """``code``: what it ends with; None: not before it is told to."""
+
+    def __init__(self, code: int | None = None) -> None:
+        self.code, self.told = code, list[bytes]()
+        self.stdin = SimpleNamespace(write=self._tell, flush=lambda: None)
+        self._ended = threading.Event()
+
+    def _tell(self, line: bytes) -> None:
+        if self.code is not None:
+            raise BrokenPipeError
+        self.told.append(line)
+        self._ended.set()
+
+    def wait(self) -> int:
+        if self.code is None:
+            self._ended.wait(60)
+        return self.code or 0
+
+
+class Scene:
+    """``given_back``: the placement groups that were to be removed, each as often as that was tried."""
+
+    def __init__(self) -> None:
+        self.given_back: list[str] = []
+        self.keepers: list[Keeper] = []
+        self.started = 0
+        self.pauses: list[float] = []
+        self.on_pause: Callable[[], None] = lambda: None
+        self.removed_after = 1
+
+    def start(self) -> Any:
+        self.started += 1
+        if not self.keepers:
+            raise OSError("no more processes")
+        return self.keepers.pop(0)
+
+    def is_removed(self, group: str) -> bool:
+        self.given_back.append(group)
+        return len(self.given_back) >= self.removed_after
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.on_pause()
+
 
 @pytest.fixture
-def given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    scene = Scene()
     monkeypatch.setattr(ray_node, "_root", lambda: tmp_path)
-    monkeypatch.setattr(RayNode, "_give_back", lambda node: found.append(node._name))
-    monkeypatch.setattr(RayNode, "_hold", lambda node: found.append("held"))
+    monkeypatch.setattr(ray_node, "_is_removed", scene.is_removed)
+    monkeypatch.setattr(ray_node, "_end_this_actor", lambda: None)
+    monkeypatch.setattr(ray_node, "WATCH_S", 0.0)
+    monkeypatch.setattr(RayNode, "_start", scene.start)
     monkeypatch.setattr(RayNode, "_look_for_drains", lambda _: None)
+    monkeypatch.setattr(time, "sleep", scene.sleep)
+    return scene
+
+
+def given_back(scene: Scene) -> list[str]:
+    """Once no thread of the node does anything more: none may go on in another test."""
+    wait_until(lambda: ray_node.GIVE_BACK_S in scene.pauses)
+    return scene.given_back
+
+
+def a_node() -> RayNode:
+    return RayNode("ray-a", "group", ["ray-a"])
+
+
+def test_it_goes_where_whoever_asked_for_it_is_gone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_node, "UNORDERED_S", 0.0)
+    node = a_node()
+
+    assert given_back(scene) == ["group"]
+    assert node.phase() == "ended"
+    node.serve(ORDER)  # too late: it is on its way out
+    assert (scene.given_back, scene.started) == (["group"], 0)
+
+
+def test_it_stays_once_it_has_an_order(scene: Scene) -> None:
+    scene.keepers = [Keeper()]
+    node = a_node()
+    node.serve(ORDER)
+    wait_until(lambda: node.phase() == "running")
+    node._give_back_unordered()  # returns at once
+
+    assert (scene.given_back, node.phase()) == ([], "running")
+    node.end(1.5)
+    assert given_back(scene) == ["group"]
+
+
+def test_what_is_told_to_end_before_it_was_told_anything_is_given_back(scene: Scene) -> None:
+    node = a_node()
+    node.end(60.0)
+    node.end(60.0)  # said again, as the next bridge does
+
+    assert given_back(scene) == ["group"]
+    assert (node.phase(), scene.started) == ("ended", 0)
+
+
+def test_what_is_told_to_end_before_its_agent_has_begun_begins_none(scene: Scene) -> None:
+    scene.keepers = [Keeper()]
+    node = a_node()
+    with node._changed:  # so that no other thread comes between the two
+        node.serve(ORDER)
+        node.end(60.0)
+
+    assert given_back(scene) == ["group"]
+    assert (node.phase(), scene.started) == ("ended", 0)
+
+
+def test_an_order_to_end_that_a_killed_keeper_could_not_take_is_given_to_the_next_one(scene: Scene) -> None:
+    following = Keeper()
+    scene.keepers = [Keeper(KILLED), following]
+    node = a_node()
+    scene.on_pause = lambda: node.end(7.5)
+    node.serve(ORDER)
+
+    assert given_back(scene) == ["group"]
+    assert following.told == [b"end 7.5\n"]
+    assert ray_node.RESPAWN_S in scene.pauses
+
+
+def test_what_cannot_be_ended_in_order_is_given_back_all_the_same(scene: Scene) -> None:
+    scene.keepers = [Keeper(KILLED) for _ in range(10)]
+    node = a_node()
+    scene.on_pause = lambda: node.end(0.0)
+    node.serve(ORDER)
+
+    assert given_back(scene) == ["group"]
+    assert scene.started == 1 + ray_node.ENDINGS
+
+
+def test_an_agent_that_cannot_be_started_is_told_of_and_tried_again(scene: Scene) -> None:
+    node, said = a_node(), list[str]()
+
+    def look() -> None:
+        said.append(node.watch(-1)["reason"])
+        scene.keepers.append(Keeper())
+
+    scene.on_pause = look
+    node.serve(ORDER)
+
+    wait_until(lambda: node.phase() == "running")
+    assert said == ["its agent cannot be started: no more processes"]
+    assert node.watch(-1)["reason"] == ""
+    node.end(0.0)
+    given_back(scene)
+
+
+def test_its_group_is_removed_again_and_again_until_it_is_gone(scene: Scene) -> None:
+    scene.removed_after = 4
+    node = a_node()
+    node.end(0.0)
+
+    assert given_back(scene) == ["group"] * 4
+    assert scene.pauses == [ray_node.OTHERS_S] * 3 + [ray_node.GIVE_BACK_S]
+
+
+class RayError(Exception):
+    """As Ray's."""
+
+
+class ActorUnavailableError(RayError):
+    """As Ray's."""
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module with what these functions take of Ray's."""
+    ray, util, groups = ModuleType("ray"), ModuleType("ray.util"), ModuleType("ray.util.placement_group")
+    for module in (ray, util, groups):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    found: Any = ray
+    found.groups = groups
+    found.exceptions = SimpleNamespace(
+        RayError=RayError, ActorUnavailableError=ActorUnavailableError, GetTimeoutError=TimeoutError
+    )
+    found.get_actor = lambda name: SimpleNamespace(phase=SimpleNamespace(remote=lambda: name))
     return found
 
 
-ORDER: dict[str, Any] = {"token": "t", "url": "http://h:1", "pid": 1}
+def raising(error: Exception) -> Callable[..., Any]:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    return refuse
 
 
-def test_it_goes_where_whoever_asked_for_it_is_gone(given_back: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_node, "UNORDERED_S", 0.0)
-    node = RayNode("ray-a", "group", ["ray-a"])
+@pytest.mark.parametrize(
+    ("get", "is_gone"),
+    [(lambda name: name, False), (raising(RuntimeError("no head")), False), (raising(ValueError("none")), True)],
+)
+def test_a_group_is_gone_when_ray_knows_none_of_that_name(ray: Any, get: Callable[..., Any], is_gone: bool) -> None:
+    ray.groups.get_placement_group, ray.groups.remove_placement_group = get, lambda _: None
 
-    wait_until(lambda: given_back == ["ray-a"])
-    assert node.phase() == "ended"
-    monkeypatch.setattr(ray_node, "WATCH_S", 0.0)
-    node.serve(ORDER)  # too late: it is on its way out
-    assert given_back == ["ray-a"]
+    assert ray_node._is_removed("group") is is_gone
 
 
-def test_it_stays_once_it_has_an_order(given_back: list[str]) -> None:
-    node = RayNode("ray-a", "group", ["ray-a"])
-    node.serve(ORDER)
-    wait_until(lambda: given_back == ["held"])
-    node._give_back_unordered()  # returns at once
+@pytest.mark.parametrize(
+    ("get", "lives"),
+    [
+        (lambda *_, **__: "running", True),
+        (lambda *_, **__: "ended", False),
+        (raising(TimeoutError()), True),
+        (raising(ActorUnavailableError()), True),
+        (raising(RayError()), False),
+    ],
+)
+def test_another_node_of_its_group_lives_until_it_is_known_to_have_ended(
+    ray: Any, get: Callable[..., Any], lives: bool
+) -> None:
+    ray.get = get
 
-    assert (given_back, node.phase()) == (["held"], "starting")
+    assert ray_node._lives("ray-b") is lives

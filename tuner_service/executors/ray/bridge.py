@@ -113,15 +113,17 @@ def main() -> int:
     except ImportError as exc:
         pipe.say({"kind": "trouble", "message": f"there is no Ray in {sys.executable}: {exc}"})
         return EXIT_NO_RAY
+    from tuner_service.executors.ray.driver import RayDriver
     from tuner_service.executors.ray.reconciler import Reconciler
 
     start = pipe.start()
-    reconciler = Reconciler(start)
+    driver = RayDriver(start)
     try:
-        reconciler.connect()
+        driver.connect()
     except Exception as exc:  # noqa: BLE001  # whatever Ray raises: the service says it, and tries again
         pipe.say({"kind": "trouble", "message": f"Ray at {start.get('address')}: {_sentence(exc)}"})
         return EXIT_NOT_CONNECTED
+    reconciler = Reconciler(driver, str(start.get("lineage")))
     watch = Watch(pipe, str(start.get("address")))
     said: dict[str, Any] = {}
     said_at, revision = 0.0, 0

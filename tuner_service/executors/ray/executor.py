@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ class RayExecutor:
                 self._room = room
                 self._wake.set()
             if room is not None:
-                self._wanted = self._wanting.wanted(observed, room.lacking)
+                self._wanted = self._wanting.wanted(observed, room)
         now = time.monotonic()
         self._next_look = now + min(LOOK_PAUSE_S, LOOK_SHARE * (now - moment))
 
@@ -219,7 +219,7 @@ class RayExecutor:
     def _end(self, agent_id: str, grace_s: float) -> None:
         with self._lock:
             self._wanting.ending[agent_id] = grace_s
-            self._wanted = self._wanting.wanted(self._observed, {})
+            self._wanted = self._wanting.wanted(self._observed, replace(self._room, lacking={}))
 
     def _call_lost(self, agent_id: str, moment: float) -> None:
         if moment - self._called_lost.get(agent_id, -REPEAT_S) < REPEAT_S:

@@ -3,45 +3,33 @@
 A node is a detached placement group of one bundle with a detached actor in it, both named after the agent that the
 actor holds. Nodes for trials of several are one such group of as many bundles, each on another machine. What is not
 found again complete is removed, and counts as lost: making another costs less than doubt.
+
+Who removes a group, whatever dies: this bridge, or the next one, which finds it by its name; where there is none, its
+last actor does, when its agent has been without a service for long enough, or when it was never given an order. A group
+that has lost its actors is removed by a bridge only.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import ray
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
-from ray.util.placement_group import (
-    get_placement_group,
-    placement_group,
-    placement_group_table,
-    remove_placement_group,
-)
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-from trials.agent.ray_node import RayNode, imported
-from tuner_service.executors.ray.compiled import compiled
-from tuner_service.executors.ray.names import agents_of, group_of, name_in, namespace_of, new_agent_id
-from tuner_service.executors.ray.warming import Warming
+from tuner_service.executors.ray.cluster import GONE, Cluster, NewNode, NodeAwayError, NodeGoneError
+from tuner_service.executors.ray.names import agents_of, group_of, name_in, new_agent_id
 from tuner_service.service.node_tokens import secret_of
 
-BACKOFF_S = 1.0  # after a node that never ran; doubled by each such in a row
+BACKOFF_S = (
+    1.0  # after a node that never ran, doubled by each such in a row; and before one that is away is asked again
+)
 BACKOFF_LIMIT_S = 60.0
 BACKOFFS_KEPT = 200  # of pools that cannot be made
-CALL_TIMEOUT_S = 10.0  # for an actor to take an order
 AT_ONCE = 16  # nodes that are asked for in one step
 LOST_KEPT = 20  # of those that were lost, for people
-CONCURRENCY = 8  # calls of one actor: a question that waits must not keep an order out
-# A worker of Ray's that loses its raylet kills its children at once: the keeper would end nothing, and trials run on.
-LET_CHILDREN_END = {"RAY_kill_child_processes_on_worker_exit": "false"}
-GONE = frozenset({"REMOVED"})
+WITHOUT_PLACE = frozenset({"PENDING", "PREPARED"})
+MOVED = "RESCHEDULING"  # by Ray, whose node of the cluster died
 _WHY_PENDING = {
     "INFEASIBLE": "no node of the cluster is large enough; an autoscaler may bring one",
     "NO_RESOURCES": "the cluster has no room now; an autoscaler may bring some",
@@ -84,15 +72,15 @@ class _Backoff:
 
 
 class _Node:
-    """One that this bridge knows to exist."""
+    """One that this bridge knows to exist. ``is_found``: another bridge made it, and trials may run there already."""
 
-    def __init__(self, agent_id: str, group: _Group, actor: Any) -> None:
-        self.agent_id, self.group, self.actor = agent_id, group, actor
+    def __init__(self, agent_id: str, group: _Group, actor: Any, *, is_found: bool) -> None:
+        self.agent_id, self.group, self.actor, self.is_found = agent_id, group, actor, is_found
         self.order: dict[str, Any] = {}  # that it was told last
-        self.ended = False  # whether it was told to end
+        self.is_to_end = False
+        self.is_told_to_end = False
         self.state: dict[str, Any] = {"phase": "starting", "revision": -1}
-        self.watch: Any = None
-        self.serving: Any = None
+        self.asked: dict[str, Any] = {}  # questions without an answer yet: "serve", "watch", "end"
         self.retry_at = 0.0
 
     @property
@@ -100,34 +88,20 @@ class _Node:
         """Of its bundle."""
         return self.group.agents.index(self.agent_id)
 
+    @property
+    def stays(self) -> bool:
+        return not self.is_to_end and self.state["phase"] not in {"ending", "ended"}
+
 
 class Reconciler:
-    """``start``: ``address``, ``lineage``, ``runtime_env``, ``modules``, as the first frame says."""
+    """``cluster`` is connected. All names have the ``lineage`` of the database."""
 
-    def __init__(self, start: Mapping[str, Any]) -> None:
-        self._start, self._lineage = start, str(start.get("lineage"))
+    def __init__(self, cluster: Cluster, lineage: str, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._cluster, self._lineage, self._now = cluster, lineage, now
         self._nodes: dict[str, _Node] = {}
         self._lost: deque[dict[str, str]] = deque(maxlen=LOST_KEPT)
         self._backoffs: dict[str, _Backoff] = {}  # by pool: one that cannot be made costs no other
         self._wanted: dict[str, Any] | None = None
-        self._warming = Warming(imported)
-        self._actor_class = ray.remote(RayNode)
-
-    def connect(self) -> None:
-        environment = dict(self._start.get("runtime_env") or {})
-        environment["env_vars"] = {**environment.get("env_vars", {}), **LET_CHILDREN_END}
-        modules = compiled(self._start["modules"], into=Path("modules"))
-        environment["py_modules"] = [*environment.get("py_modules", ()), *modules]
-        # Workers of Ray are nobody's training: they need no threads of their own for it.
-        os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-        ray.init(
-            address=self._start["address"],
-            namespace=namespace_of(self._lineage),
-            runtime_env=environment,
-            log_to_driver=False,
-            logging_level="warning",
-        )
-        self._warming.look(wait=not self._groups())
 
     def step(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
         """Come nearer to what is wanted, and say what exists. ``wanted`` None: as before."""
@@ -136,29 +110,31 @@ class Reconciler:
         self._find_again(groups)
         self._hear(groups)
         if self._wanted is not None:
-            self._give_orders(self._wanted)
+            self._give_orders(self._wanted, groups)
             self._make_lacking(self._wanted)
-        self._warming.look()
         return {
             "items": [self._told(node, groups.get(node.group.name, {})) for node in self._nodes.values()],
             "lost": list(self._lost),
-            "address": ray.util.get_node_ip_address() if not ray.util.client.ray.is_connected() else "",
-            "resources": {k: v for k, v in ray.cluster_resources().items() if k in {"CPU", "GPU", "memory"}},
+            **self._cluster.facts(),
         }
 
     def let_go(self) -> None:
-        """Nobody waits any more for what has no place yet: a later bridge asks for what is needed then."""
+        """Nobody waits any more for what has no place yet: a later bridge asks for what is needed then.
+
+        What Ray moves to another node of the cluster has no actor that could give it back later.
+        """
         groups = self._groups()
         self._find_again(groups)
         for node in list(self._nodes.values()):
-            if groups.get(node.group.name, {}).get("state") == "PENDING":
+            state = groups.get(node.group.name, {}).get("state")
+            if state == "PENDING" or (state == MOVED and node.group.size == 1):
                 self._forget(node, "")
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
     def _groups(self) -> dict[str, dict[str, Any]]:
         """The placement groups of this database, by name."""
         found = {}
-        for table in placement_group_table().values():
+        for table in self._cluster.groups():
             own = name_in(self._lineage, str(table.get("name")))
             if own is not None and table["state"] not in GONE:
                 found[own[0]] = {**table, "pool": own[1]}
@@ -169,8 +145,9 @@ class Reconciler:
         for name in groups.keys() - known:
             group = _Group.of(name, groups[name]["pool"], groups[name]["bundles"])
             for agent_id in group.agents:
-                with suppress(ValueError):  # an earlier bridge came no further, or its actor has died
-                    self._nodes[agent_id] = _Node(agent_id, group, ray.get_actor(agent_id))
+                actor = self._cluster.find_node(agent_id)
+                if actor is not None:  # else an earlier bridge came no further, or its actor has died
+                    self._nodes[agent_id] = _Node(agent_id, group, actor, is_found=True)
             self._remove_if_empty(group)
 
     def _hear(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
@@ -180,58 +157,75 @@ class Reconciler:
             if group is None:
                 # Given back, by itself or by our order; or somebody removed it.
                 self._forget(node, "" if node.state["phase"] in {"ending", "ended"} else "its placement group is gone")
-            elif group["state"] == "RESCHEDULING" and node.group.size == 1:
+            elif group["state"] == MOVED and node.group.size == 1:
                 self._forget(node, "its node of the cluster died")
             else:
                 self._hear_one(node)
 
     def _hear_one(self, node: _Node) -> None:
-        if node.watch is None and time.monotonic() >= node.retry_at:
-            node.watch = node.actor.watch.remote(node.state["revision"])
-        for ref in [ref for ref in (node.serving, node.watch) if ref is not None]:
-            if not ray.wait([ref], timeout=0)[0]:
+        if "watch" not in node.asked and self._now() >= node.retry_at:
+            self._ask(node, "watch", node.state["revision"])
+        for what, question in list(node.asked.items()):
+            if not self._cluster.has_answered(question):
                 continue
-            if ref is node.watch:
-                node.watch = None
-            else:
-                node.serving = None
+            del node.asked[what]
             try:
-                node.state = ray.get(ref, timeout=CALL_TIMEOUT_S)
-            except (ActorUnavailableError, GetTimeoutError) as exc:
-                node.state = {**node.state, "reason": _sentence(exc)}
-                node.retry_at = time.monotonic() + BACKOFF_S
-            except RayError as exc:
-                self._forget(node, _sentence(exc))
+                said = self._cluster.answer(question)
+            except NodeAwayError as exc:
+                self._ask_again(node, what, str(exc))
+            except NodeGoneError as exc:
+                self._forget(node, str(exc))
                 return
             else:
+                if what != "end":
+                    node.state = said
                 if node.state["phase"] == "running":
                     self._backoffs.pop(node.group.pool, None)
 
+    def _ask(self, node: _Node, what: str, *arguments: Any) -> None:
+        node.asked[what] = self._cluster.ask(node.actor, what, *arguments)
+
+    def _ask_again(self, node: _Node, what: str, why: str) -> None:
+        """An order that may not have come is given once more, after a pause: it may be repeated."""
+        node.state = {**node.state, "reason": why}
+        node.retry_at = self._now() + BACKOFF_S
+        if what == "serve":
+            node.order = {}
+        elif what == "end":
+            node.is_told_to_end = False
+
     # ── acting ──────────────────────────────────────────────────────────────────────────────────
-    def _give_orders(self, wanted: Mapping[str, Any]) -> None:
+    def _give_orders(self, wanted: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> None:
         for node in list(self._nodes.values()):
-            order = _order_for(node, wanted)
-            if node.order != order and node.serving is None:
-                node.order = order
-                node.serving = node.actor.serve.remote(node.order)
             grace_s = wanted["end"].get(node.agent_id)
-            if grace_s is None or node.ended:
-                continue
-            node.ended = True
-            if node.state["phase"] == "starting":  # nothing runs there
+            node.is_to_end = node.is_to_end or grace_s is not None
+            if grace_s is not None and not node.is_told_to_end and self._runs_nothing(node, groups):
                 self._forget(node, "")
-            else:
-                node.actor.end.remote(grace_s)
+            elif self._now() >= node.retry_at:
+                order = _order_for(node, wanted)
+                if node.order != order and "serve" not in node.asked:
+                    node.order = order
+                    self._ask(node, "serve", order)
+                if grace_s is not None and not node.is_told_to_end and "end" not in node.asked:
+                    node.is_told_to_end = True
+                    self._ask(node, "end", grace_s)
+
+    def _runs_nothing(self, node: _Node, groups: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether it can go at once. What an earlier bridge made runs trials perhaps, and was just not heard yet."""
+        if node.state["phase"] != "starting":
+            return False
+        is_heard = node.state["revision"] >= 0
+        return not node.is_found or is_heard or groups.get(node.group.name, {}).get("state") in WITHOUT_PLACE
 
     def _make_lacking(self, wanted: Mapping[str, Any]) -> None:
         staying: dict[tuple[str, int], set[str]] = {}
         for node in self._nodes.values():
-            if not node.ended and node.state["phase"] not in {"ending", "ended"}:
+            if node.stays:
                 staying.setdefault((node.group.pool, node.group.size), set()).add(node.group.name)
         for asked in wanted["wanted"]:
             count = asked["count"] - len(staying.get((asked["pool"], asked["size"]), ()))
             backoff = self._backoffs.get(asked["pool"])
-            if asked["runtime_env"] is None or (backoff is not None and time.monotonic() < backoff.until):
+            if asked["runtime_env"] is None or (backoff is not None and self._now() < backoff.until):
                 continue
             for _ in range(min(AT_ONCE, count)):
                 self._make(asked, wanted)
@@ -240,59 +234,42 @@ class Reconciler:
         shape = asked["shape"]
         group = _Group(name=new_agent_id(), pool=asked["pool"], size=asked["size"], shape=shape)
         bundle = {"CPU": shape["cpus"], "GPU": shape["gpus"], "memory": shape["memory_bytes"]}
-        placed = placement_group(
-            [{k: v for k, v in bundle.items() if v}] * group.size,
-            strategy="STRICT_SPREAD" if group.size > 1 else "PACK",
-            name=group_of(self._lineage, group.name, group.pool),
-            lifetime="detached",
-        )
+        bundles = [{k: v for k, v in bundle.items() if v}] * group.size
+        name = group_of(self._lineage, group.name, group.pool)
+        placed = self._cluster.make_group(name, bundles, is_apart=group.size > 1)
+        environment = asked["runtime_env"]
         for place, agent_id in enumerate(group.agents):
-            actor = self._make_actor(agent_id, group, placed, place, asked["runtime_env"])
-            node = self._nodes[agent_id] = _Node(agent_id, group, actor)
+            new = NewNode(
+                agent_id=agent_id, group=name, place=place, members=group.agents, shape=shape, environment=environment
+            )
+            actor = self._cluster.make_node(new, placed)
+            node = self._nodes[agent_id] = _Node(agent_id, group, actor, is_found=False)
             node.order = _order_for(node, wanted)
-            node.serving = actor.serve.remote(node.order)
-
-    def _make_actor(self, agent_id: str, group: _Group, placed: Any, place: int, environment: Mapping[str, Any]) -> Any:
-        shape = group.shape
-        options: dict[str, Any] = {"memory": shape["memory_bytes"]} if shape["memory_bytes"] else {}
-        options |= {"runtime_env": dict(environment)} if environment else {}
-        return self._actor_class.options(
-            name=agent_id,
-            lifetime="detached",
-            num_cpus=shape["cpus"],
-            num_gpus=shape["gpus"],
-            max_restarts=0,
-            max_concurrency=CONCURRENCY,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(placed, placement_group_bundle_index=place),
-            **options,
-        ).remote(agent_id, group_of(self._lineage, group.name, group.pool), group.agents)
+            self._ask(node, "serve", node.order)
 
     def _forget(self, node: _Node, why: str) -> None:
         """It is gone, or will not come; ``why`` where nobody wanted that."""
         del self._nodes[node.agent_id]
-        if why and not node.ended:
+        if why and not node.is_to_end:
             self._lost.append({"agent": node.agent_id, "reason": why})
             if node.state["revision"] < 0:  # it never ran: the next one may fail alike
                 before = self._backoffs.get(node.group.pool)
                 pause_s = BACKOFF_S if before is None else min(BACKOFF_LIMIT_S, 2 * before.pause_s)
                 if len(self._backoffs) >= BACKOFFS_KEPT:
                     del self._backoffs[next(iter(self._backoffs))]
-                self._backoffs[node.group.pool] = _Backoff(pause_s=pause_s, until=time.monotonic() + pause_s)
+                self._backoffs[node.group.pool] = _Backoff(pause_s=pause_s, until=self._now() + pause_s)
         self._remove_if_empty(node.group)
-        with suppress(Exception):  # it has gone already
-            ray.kill(node.actor)
+        self._cluster.end_node(node.actor)
 
     def _remove_if_empty(self, group: _Group) -> None:
         """The placement group goes with its last node."""
-        if self._nodes.keys() & set(group.agents):
-            return
-        with suppress(ValueError):  # it is gone
-            remove_placement_group(get_placement_group(group_of(self._lineage, group.name, group.pool)))
+        if not self._nodes.keys() & set(group.agents):
+            self._cluster.remove_group(group_of(self._lineage, group.name, group.pool))
 
     # ── saying ──────────────────────────────────────────────────────────────────────────────────
     def _told(self, node: _Node, group: Mapping[str, Any]) -> dict[str, Any]:
         phase, reason = str(node.state["phase"]), str(node.state.get("reason") or node.state.get("blind") or "")
-        if phase == "starting" and group.get("state") in {"PENDING", "PREPARED"}:
+        if phase == "starting" and group.get("state") in WITHOUT_PLACE:
             said = str(group.get("stats", {}).get("scheduling_state", ""))
             phase, reason = "pending", f"{said}: {_WHY_PENDING[said]}" if said in _WHY_PENDING else said
         elif phase == "starting":
@@ -316,8 +293,3 @@ def _order_for(node: _Node, wanted: Mapping[str, Any]) -> dict[str, Any]:
     shape = node.group.shape
     own = {"cpus": shape["cpus"], "memory_bytes": shape["memory_bytes"], "pool": node.group.pool}
     return {**wanted["order"], **own, "token": secret_of(wanted["key"], node.agent_id)}
-
-
-def _sentence(exc: Exception) -> str:
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    return " ".join(lines)[:500] or type(exc).__name__

@@ -78,15 +78,21 @@ class Wanting:
                 found[group[0].kind] = found.get(group[0].kind, 0) + 1
         return found
 
-    def wanted(self, observed: Sequence[Observed], lacking: Mapping[NodeKind, int]) -> dict[NodeKind, int]:
-        """How many groups of each kind there should be; ``lacking`` beside those that stay, coming ones included."""
-        found = dict(lacking)  # whoever lacks one can say how it is made
-        for group in self._groups(observed):
-            found[group[0].kind] = found.get(group[0].kind, 0) + 1
-        few = self.nodes.least - sum(count * kind.size for kind, count in found.items())
+    def wanted(self, observed: Iterable[Observed], room: Room) -> dict[NodeKind, int]:
+        """How many groups of each kind there should be: those that stay, coming ones included, and what is lacking.
+
+        Where nothing waits, a group that runs nothing is not counted: if it is lost, nobody needs another one.
+        """
         own = NodeKind(shape=self.nodes.shape, runtime_env={})
-        count = min(self.nodes.most, found.pop(own, 0) + max(0, few))
-        return {own: count, **found}
+        found = dict(room.lacking)  # whoever lacks one can say how it is made
+        others = sum(count * kind.size for kind, count in found.items() if kind != own)
+        for group in self._groups(observed):
+            kind = group[0].kind
+            others += 0 if kind == own else kind.size
+            if room.waits or any(one.agent_id in room.busy for one in group):
+                found[kind] = found.get(kind, 0) + 1
+        count = max(found.pop(own, 0), self.nodes.least - others)
+        return {own: min(self.nodes.most, count), **found}
 
     def drained(self, observed: Iterable[Observed]) -> dict[str, float]:
         """Those that Ray drains and that were not told yet, with the time they have."""

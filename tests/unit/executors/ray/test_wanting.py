@@ -18,7 +18,13 @@ def a_wanting(*, least: int = 0, most: int = 4, idle_s: float = 60.0) -> Wanting
 
 
 def a_room(*, lacking: int = 0, waits: bool = False, busy: Collection[str] = ()) -> Room:
-    return Room(lacking={ONE: lacking} if lacking else {}, waits=waits, busy=frozenset(busy), connected=frozenset(busy))
+    found = {ONE: lacking} if lacking else {}
+    return Room(lacking=found, waits=waits or bool(found), busy=frozenset(busy), connected=frozenset(busy))
+
+
+def lacking(kind: NodeKind) -> Room:
+    """One of that kind."""
+    return Room(lacking={kind: 1}, waits=True, busy=frozenset(), connected=frozenset())
 
 
 def running(*names: str, draining_s: float = 0.0) -> list[Observed]:
@@ -28,9 +34,9 @@ def running(*names: str, draining_s: float = 0.0) -> list[Observed]:
 def test_there_should_be_those_that_stay_and_what_is_lacking_within_the_bounds() -> None:
     wanting = a_wanting(least=1, most=4)
 
-    assert wanting.wanted([], {}) == {ONE: 1}
-    assert wanting.wanted(running("ray-a"), {ONE: 2}) == {ONE: 3}
-    assert wanting.wanted(running("ray-a", "ray-b"), {ONE: 9}) == {ONE: 4}
+    assert wanting.wanted([], a_room()) == {ONE: 1}
+    assert wanting.wanted(running("ray-a"), a_room(lacking=2)) == {ONE: 3}
+    assert wanting.wanted(running("ray-a", "ray-b"), a_room(lacking=9)) == {ONE: 4}
 
 
 def test_a_node_that_ends_or_is_drained_is_replaced() -> None:
@@ -39,8 +45,18 @@ def test_a_node_that_ends_or_is_drained_is_replaced() -> None:
     observed = [*running("ray-a", "ray-b"), *running("ray-c", draining_s=30.0)]
 
     assert [one.agent_id for one in wanting.staying(observed)] == ["ray-b"]
-    assert wanting.wanted(observed, {ONE: 1}) == {ONE: 2}
+    assert wanting.wanted(observed, a_room(lacking=1)) == {ONE: 2}
     assert wanting.drained(observed) == {"ray-c": 30.0}
+
+
+def test_a_node_that_runs_nothing_is_not_counted_where_nothing_waits_so_that_none_comes_in_its_place() -> None:
+    observed = running("ray-a", "ray-b")
+
+    assert a_wanting().wanted(observed, a_room(busy=["ray-a"])) == {ONE: 1}
+    assert a_wanting().wanted(observed, a_room()) == {ONE: 0}
+    assert a_wanting().wanted(observed, a_room(waits=True)) == {ONE: 2}
+    assert a_wanting(least=2).wanted(observed, a_room(busy=["ray-a"])) == {ONE: 2}
+    assert a_wanting(least=3).wanted(pair("ray-g-0", "ray-g-1"), a_room()) == {ONE: 1}
 
 
 def test_a_drained_node_is_told_once() -> None:
@@ -145,7 +161,7 @@ def pair(*names: str, phase: str = "running") -> list[Observed]:
 def test_nodes_that_came_together_are_counted_as_one_and_go_together() -> None:
     wanting, observed = a_wanting(idle_s=60.0), pair("ray-g-0", "ray-g-1")
 
-    assert wanting.wanted(observed, {TWO: 1}) == {ONE: 0, TWO: 2}
+    assert wanting.wanted(observed, lacking(TWO)) == {ONE: 0, TWO: 2}
     assert wanting.coming(observed, ["ray-g-0"]) == {TWO: 1}
     assert wanting.coming(observed, ["ray-g-0", "ray-g-1"]) == {}
     wanting.idle(observed, a_room(busy=["ray-g-1"]), now=0.0)
@@ -161,13 +177,13 @@ def test_what_is_left_of_nodes_that_came_together_has_to_go() -> None:
     assert wanting.broken([*pair("ray-g-0"), *pair("ray-g-1", phase="ended")]) == ["ray-g-0"]
     wanting.ending["ray-g-0"] = 30.0
     assert wanting.broken(pair("ray-g-0", "ray-g-1")) == ["ray-g-1"]
-    assert wanting.wanted(pair("ray-g-0", "ray-g-1"), {}) == {ONE: 0}
+    assert wanting.wanted(pair("ray-g-0", "ray-g-1"), a_room()) == {ONE: 0}
 
 
 def test_a_kind_is_made_as_whoever_lacks_it_says() -> None:
     known = NodeKind(pool="p", shape=NodeShape(cpus=3))
     asked = NodeKind(pool="p", shape=NodeShape(cpus=3), runtime_env={"pip": ["a"]})
-    found = a_wanting().wanted([Observed(agent_id="ray-a", kind=known)], {asked: 1})
+    found = a_wanting().wanted([Observed(agent_id="ray-a", kind=known)], lacking(asked))
 
     assert {kind.pool: (kind.runtime_env, count) for kind, count in found.items()} == {
         "": ({}, 0),
