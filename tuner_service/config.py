@@ -85,7 +85,8 @@ SETTINGS = (
         flag="--allowed-hosts",
         environment="TUNER_ALLOWED_HOSTS",
         default="",
-        meaning="names, beside localhost, addresses and `host`, by which clients may call the service; comma-separated",
+        meaning="names by which clients call the service, beside localhost, addresses, `host` and the machine's own; "
+        "comma-separated",
     ),
     Setting(
         name="allowed_origins",

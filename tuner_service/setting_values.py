@@ -12,6 +12,7 @@ MAX_PORT = 65_535
 WORKER_MEMORY_LEAST = 256 << 20  # a worker that has imported its own algorithms holds a fifth of it
 MEMORY_DIGITS = 7
 NEVER = "never"
+_OF_THIS_MACHINE = re.compile(r"^(?:(?:file|local)://|file:(?=/))", re.IGNORECASE)  # begins the URL of a folder
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 SERVICE_LOST_LEAST_S = 1.0
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
@@ -60,8 +61,7 @@ def names_of(value: Any) -> tuple[str, ...]:
 
 def store_location(value: str, *, folder: Path) -> str:
     """A URL as it is; a folder as its absolute path, which every node must have."""
-    if value.startswith("file://"):
-        value = value.removeprefix("file://")
+    value = _OF_THIS_MACHINE.sub("", value)  # behind a URL its files would not be replaced in one step
     return value if "://" in value else str((folder / Path(value).expanduser()).resolve())
 
 

@@ -150,6 +150,9 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
         ("s3://bucket/prefix", "s3://bucket/prefix"),
         ("/shared/weights", "/shared/weights"),
         ("file:///shared/weights", "/shared/weights"),
+        ("FILE:/shared/weights", "/shared/weights"),
+        ("local:///shared/weights", "/shared/weights"),
+        ("simplecache::file:///shared/weights", "simplecache::file:///shared/weights"),
     ],
 )
 def test_the_checkpoint_store_is_a_url_or_an_absolute_folder(tmp_path: Path, given: str, used: str) -> None:

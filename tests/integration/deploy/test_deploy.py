@@ -17,8 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api_service import an_api_service
 from tuner_service.cli.main import build_parser
-from tuner_service.config import SETTINGS
+from tuner_service.config import SETTINGS, Settings, resolve_settings
+from tuner_service.domain.errors import InputError
 from tuner_service.executor_options import parse_executor
+from tuner_service.listening import guard_the_door
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -58,6 +60,26 @@ def test_the_image_sets_what_the_service_knows_and_opens_its_port() -> None:
     assert steps("EXPOSE") == [variables["TUNER_PORT"]]
     assert f":{variables['TUNER_PORT']}/healthz" in DOCKERFILE
     assert variables["TUNER_HOME"] in json.loads(steps("VOLUME")[0])
+
+
+def settings_in_the_image(given: list[str], environment: dict[str, str]) -> Settings:
+    """As a container of the image resolves them."""
+    image = dict(shlex.split(part)[0].split("=", 1) for line in steps("ENV") for part in line.split())
+    parsed = build_parser().parse_args(given)
+    flags = {setting.name: getattr(parsed, setting.name, None) for setting in SETTINGS if setting.flag}
+    return resolve_settings(flags, environment=image | environment, folder=Path("/home/tuner"))
+
+
+def test_what_is_deployed_is_let_listen_and_the_image_by_itself_is_not() -> None:
+    (container,) = KUBERAY[1]["spec"]["template"]["spec"]["containers"]
+    pod = {variable["name"]: variable["value"] for variable in container["env"]}
+    for name in OURS:
+        service = COMPOSE["services"][name]
+        guard_the_door(settings_in_the_image(service["command"], service["environment"]))
+    guard_the_door(settings_in_the_image(container["args"], pod))
+    assert not KUBERAY[1]["spec"]["template"]["spec"]["enableServiceLinks"]
+    with pytest.raises(InputError, match="--insecure-network"):
+        guard_the_door(settings_in_the_image(json.loads(steps("CMD")[-1]), {}))
 
 
 def test_the_image_is_built_from_what_the_wheel_needs() -> None:
