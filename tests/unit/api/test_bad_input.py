@@ -25,7 +25,7 @@ WRONG: dict[str, list[Any]] = {
     "/objective/metric": ["", 3, None, "loss\n", "a\x7fb", "\u2028"],
     "/objective/goal": ["max", 1],
     "/objective/optional": ["yes", True],  # of a search
-    "/search_space": [[], "lr", {"lr": 5}],
+    "/search_space": [[], "lr", {"lr": 5}, {"lr\n": {"type": "bool"}}],
     "/tuner": [7, {}, {"name": "tpe", "class": "a:B"}],
     "/tuner/name": ["tpee", 3],
     "/tuner/class": ["no_colon", 3],

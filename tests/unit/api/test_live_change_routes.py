@@ -54,6 +54,16 @@ def test_a_space_that_the_tuner_cannot_search_fails_no_running_experiment(
     assert api.client.request("PUT", f"{path}/search-space", json={"search_space": NARROW}).status_code == 200
 
 
+def test_a_name_of_several_lines_is_refused_at_its_place(api: ApiService, path: str) -> None:
+    nested = {"_type": "choice", "_value": [{"_name": "conv", "kernel\x1b[0m": {"type": "int", "low": 1, "high": 3}}]}
+
+    answer = api.client.request("PUT", f"{path}/search-space", json={"search_space": {"layer": nested}})
+
+    (error,) = answer.json()["errors"]
+    assert error["pointer"] == "/search_space/layer/conv/kernel\x1b[0m"
+    assert error["detail"].startswith("has a line break or a control character in its name")
+
+
 def with_trials(api: ApiService, path: str, *trials: dict[str, Any]) -> None:
     """Rows of trials that ended, numbered from 1."""
     experiment_id = path.rpartition("/")[2]

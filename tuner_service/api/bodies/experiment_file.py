@@ -12,6 +12,7 @@ from trials.wire.inputs import InputField
 from tuner_service.api.bodies.algorithm_faults import AUTO, algorithm_faults
 from tuner_service.api.bodies.asked_trials import asked_faults
 from tuner_service.api.bodies.inputs import wanted_inputs
+from tuner_service.api.bodies.names import named_space
 from tuner_service.api.bodies.reading import pointer_of, validate
 from tuner_service.api.bodies.schemas import (
     ONE,
@@ -40,7 +41,7 @@ from tuner_service.domain.experiment import (
     Objective,
     TrialTemplate,
 )
-from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.service.code import CodeArchive, CodeFile, pack_code
 from tuner_service.service.digests import DIGEST_PREFIX, digest_view
@@ -91,7 +92,7 @@ def resolve_experiment(raw: Any) -> ResolvedExperiment:
     space: SearchSpace | None = None
     code: CodeArchive | None = None
     if isinstance(raw, dict):
-        space = _collect(faults, "/search_space", lambda: parse_search_space(raw.get("search_space") or {}))
+        space = _collect(faults, "/search_space", lambda: named_space(raw.get("search_space") or {}))
         faults += training_faults(raw) if is_training(raw) else search_faults(raw)
         for kind in ("tuner", "assessor", "advisor"):
             faults += algorithm_faults(raw, kind, space)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trials.wire.texts import line_fault
+from tuner_service.domain.errors import Fault, InputError
+from tuner_service.domain.search_space import SearchSpace, parse_search_space
 
 MAX_TAG = 100  # characters
 
@@ -31,3 +35,21 @@ def checked_metric(name: str) -> str:
     if fault:
         raise ValueError(f"{name!r:.40} {fault}; the name of a metric is one line of text")
     return name
+
+
+def named_space(raw: Any) -> SearchSpace:
+    """The search space that a person wrote; InputError with every fault. Its parameters have names of one line.
+
+    Spaces that there are already, and those that grow by what scripts ask for, are not asked for that.
+    """
+    space = parse_search_space(raw)
+    faults = [
+        Fault(
+            pointer="/" + path, message=f"{line_fault(path)} in its name; the name of a parameter is one line of text"
+        )
+        for path in space.paths
+        if line_fault(path)
+    ]
+    if faults:
+        raise InputError(faults)
+    return space

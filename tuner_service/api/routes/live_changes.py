@@ -21,6 +21,7 @@ from tuner_service.api.bodies.change_bodies import (
     SearchSpaceBody,
 )
 from tuner_service.api.bodies.experiment_file import DRAWN_SEED_BITS, MAX_FILE_CHARACTERS, budget_raise, collect_faults
+from tuner_service.api.bodies.names import named_space
 from tuner_service.api.bodies.reading import parse, read_as, read_body, takes_body, validate
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.strict_json import canonical_digest
@@ -103,7 +104,7 @@ def _require_searchable(services: Services, experiment_id: ExperimentId, search_
 def _search_space(raw: Any) -> dict[str, Any]:
     body, faults = validate(SearchSpaceBody, raw)
     if isinstance(raw, dict) and "search_space" in raw:
-        found = collect_faults(lambda: parse_search_space(raw["search_space"]), "/search_space")
+        found = collect_faults(lambda: named_space(raw["search_space"]), "/search_space")
         if raw["search_space"] == {}:
             found = [Fault(pointer="/search_space", message="a search space needs at least one parameter")]
         known = {fault.pointer for fault in found}
