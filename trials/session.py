@@ -104,6 +104,8 @@ class Trial:
 
         For what should see the metrics too, such as TensorBoard. What it raises is the script's own error.
         """
+        if not callable(listener):
+            raise TypeError(f"a listener is a function of a step and its values, not {listener!r:.60}")
         self._listeners.append(listener)
 
     def fill_in(self, defaults: Mapping[str, Any]) -> None:
@@ -329,7 +331,13 @@ class Trial:
 
 
 def _together(values: Mapping[str, Any] | None, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-    return metrics if values is None else {**values, **metrics}
+    if values is None:
+        return metrics
+    if not isinstance(values, Mapping):
+        raise TypeError(
+            f"a metric has a name, as in report(loss=0.2) or report({{'val/loss': 0.2}}); it is {values!r:.60}"
+        )
+    return {**values, **metrics}
 
 
 def open_trial(
@@ -388,7 +396,8 @@ def _alone(arguments: Sequence[str], defaults: Mapping[str, Any]) -> TrialParts:
         parameters=parameters,
         defaults=defaults,
         sink=TerminalSink(),
-        checkpoints=AloneCheckpoints(Path(ALONE_CHECKPOINTS), parameters),
+        # Where the script was started: it may work in other folders later, and is started there again.
+        checkpoints=AloneCheckpoints(Path(ALONE_CHECKPOINTS).absolute(), parameters),
         others=NoOtherTrials(),
         phases=AlonePhases(),
         stop_file=None,
@@ -417,4 +426,6 @@ def init(defaults: Mapping[str, Any] | None = None) -> Trial:
 
     ``defaults`` are parameters for those that neither the service nor the command line gives, nor an earlier call.
     """
+    if defaults is not None and not isinstance(defaults, Mapping):
+        raise TypeError(f"defaults are a mapping of parameters, as init({{'lr': 0.1}}), not {defaults!r:.60}")
     return _CURRENT.get(defaults)

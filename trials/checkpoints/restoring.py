@@ -66,7 +66,8 @@ def restored(choose: Callable[[], Entry | None], *, into: Any = None, is_apart: 
     ``is_apart``: ranks of another node have files of their own.
 
     ``into``: every rank calls this, and what several processes saved together is loaded into its tensors; rank 0
-    chooses for all. ValueError where such a checkpoint was chosen, and there is nothing to load it into.
+    chooses for all. ValueError where such a checkpoint was chosen, and there is nothing to load it into, and where
+    another one was, and there is.
     """
     if into is None:
         entry = choose()
@@ -78,6 +79,11 @@ def restored(choose: Callable[[], Entry | None], *, into: Any = None, is_apart: 
     if entry is None:
         return None
     path = Path(entry["file"])
+    if not path.is_dir() and into is not None:
+        raise ValueError(
+            f"the checkpoint of step {entry['step']} was not saved with sharded=True, so nothing is loaded into the "
+            "state: take what trial.restore() returns, without into"
+        )
     if not path.is_dir():
         return read_image(path)
     if into is None:

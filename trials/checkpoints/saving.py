@@ -44,7 +44,8 @@ class BackgroundSaver:
     """At most one checkpoint is being written; the next one waits for it.
 
     What goes wrong is said at once on standard error, and raised by the next ``save`` or by ``finish``. A thread
-    lives only while it writes, and the interpreter does not end before it has.
+    lives only while it writes, and the interpreter does not end before it has. Several threads may save and wait: one
+    after the other, for they share the memory of the image.
     """
 
     def __init__(self, steps: SavingSteps) -> None:
@@ -53,6 +54,8 @@ class BackgroundSaver:
         self._thread: threading.Thread | None = None
         self._error: CheckpointNotSavedError | None = None
         self._imaging = Imaging()
+        # Reentrant: a signal handler may ask should_stop(), which waits, in the middle of a save of its own thread.
+        self._one_at_a_time = threading.RLock()
 
     def save(self, state: Any, *, step: int, index: int = 0, value: float | None = None) -> float:
         """Seconds it took: to wait for the one before, and to copy. ``state`` may be changed when this returns.
@@ -61,23 +64,31 @@ class BackgroundSaver:
         CheckpointNotSavedError when the one before could not be written.
         """
         begun = time.perf_counter()
-        self.finish()
-        image = self._imaging.capture(state, step=step, index=index)
-        stall = time.perf_counter() - begun
-        self._thread = WriterThread(
-            target=self._write, args=(image, stall, value), name=f"checkpoint of step {step}", daemon=False
-        )
-        self._thread.start()
+        self._be_own()
+        with self._one_at_a_time:
+            self.finish()
+            image = self._imaging.capture(state, step=step, index=index)
+            stall = time.perf_counter() - begun
+            self._thread = WriterThread(
+                target=self._write, args=(image, stall, value), name=f"checkpoint of step {step}", daemon=False
+            )
+            self._thread.start()
         return stall
 
     def wait(self) -> None:
         """Until nothing is being written, by this process."""
+        self._be_own()
+        with self._one_at_a_time:
+            if self._thread is not None and self._thread.ident is not None:
+                self._thread.join()
+                self._thread = None
+
+    def _be_own(self) -> None:
         if self._process != os.getpid():
-            # After a fork only the thread that forked exists in the child: the writer thread is its parent's.
+            # After a fork only the thread that forked exists in the child: the writer thread is its parent's, and the
+            # lock may have been held by another one.
             self._process, self._thread, self._error, self._imaging = os.getpid(), None, None, Imaging()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._one_at_a_time = threading.RLock()
 
     def finish(self) -> None:
         """As ``wait``; CheckpointNotSavedError when the last one could not be written, once."""

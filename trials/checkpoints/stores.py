@@ -126,8 +126,14 @@ def listed(folder: Path) -> list[Entry]:
 
 
 def _read_list(folder: Path) -> list[Entry]:
+    """ValueError names a list that is damaged."""
+    path = folder / FILE_RESTORE
     try:
-        entries = json.loads((folder / FILE_RESTORE).read_bytes())["checkpoints"]
+        entries = json.loads(path.read_bytes())["checkpoints"]
+        return [entry for entry in entries if {"file", "digest", "step"} <= entry.keys()]
     except FileNotFoundError:
         return []
-    return [entry for entry in entries if {"file", "digest", "step"} <= entry.keys()]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{path}, which lists the checkpoints, is damaged ({error!r:.100}); remove it to begin anew"
+        ) from error

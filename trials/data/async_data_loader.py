@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from trials.arguments import seconds, whole_number
 from trials.data.core.ranks import given_ranks
 from trials.data.ding_arguments import as_torch_calls
 from trials.data.loader import Loader
-from trials.data.loader_options import LoaderOptions
+from trials.data.loader_options import COUNT_LIMIT, LoaderOptions, given_seed
 from trials.data.own_batches import BatchMaker, OwnBatches
 from trials.data.workers.device_prefetch import feed_device
 
@@ -26,7 +27,7 @@ class AsyncDataLoader(Loader):
     - ``order``: ``"keyed"``, or ``"torch"`` for torch's own permutation of ``seed + epoch``.
     - ``chunk_size``: samples of one unit of work; found by measuring where it is not given.
     - ``worker_type``: ``"process"``, ``"thread"``, or ``"auto"``: threads where two load nearly twice as fast as one.
-    - ``num_workers="auto"``: none for samples that cost nothing, else one for each core.
+    - ``num_workers="auto"``: none for samples that cost nothing, else one for each core, eight at most.
     - ``on_error="skip"``: samples that raise are left out and counted.
     - ``device``: batches arrive on this CUDA device, copied beside the computation; ``"cpu"`` leaves them in memory.
     - ``rank`` and ``world_size``: of data-parallel training; found by themselves where torch.distributed, torchrun or a
@@ -74,17 +75,23 @@ class AsyncDataLoader(Loader):
         given = as_torch_calls(dict(locals()))
         if seed is None and generator is not None:
             given["seed"] = generator.initial_seed()
+        given |= _numbers(given)
         given["device"] = feed_device((pin_memory_device or None) if given["device"] is None else given["device"])
         given["ranks"] = given_ranks(rank, world_size)
         options = LoaderOptions(**{option.name: given[option.name] for option in fields(LoaderOptions)})
         self._options = options
         self._own = OwnBatches(options)
-        super().__init__(self._own, dataset=options.dataset, batch_size=batch_size, seed=options.the_seed)
+        super().__init__(self._own, dataset=options.dataset, batch_size=options.batch_size, seed=options.the_seed)
 
     @property
     def pins(self) -> bool:
         """Whether batches are copied to pinned memory: on request, where there is a device to pin for."""
         return self._own.pins
+
+    @property
+    def wants_priorities(self) -> bool:
+        """Whether ``update_priorities`` has somebody to tell."""
+        return self._learns() is not None
 
     @property
     def last_indices(self) -> Sequence[Any]:
@@ -98,9 +105,24 @@ class AsyncDataLoader(Loader):
 
     def update_priorities(self, indices: Sequence[Any], priorities: Sequence[float]) -> None:
         """What the trial learnt, told to the sampler or data source; TypeError when it has no ``update_priorities``."""
+        holder = self._learns()
+        if holder is None:
+            raise TypeError("neither the sampler nor the data source has update_priorities(indices, priorities)")
+        holder.update_priorities(indices, priorities)
+
+    def _learns(self) -> Any:
         options = self._options
-        for holder in (options.batch_sampler, options.sampler, options.dataset):
-            if hasattr(holder, "update_priorities"):
-                holder.update_priorities(indices, priorities)
-                return
-        raise TypeError("neither the sampler nor the data source has update_priorities(indices, priorities)")
+        holders = (options.batch_sampler, options.sampler, options.dataset)
+        return next((holder for holder in holders if hasattr(holder, "update_priorities")), None)
+
+
+def _numbers(given: dict[str, Any]) -> dict[str, Any]:
+    """The numbers among the arguments as Python's own, since a state holds them. Errors name the wrong one."""
+    found: dict[str, Any] = {
+        name: whole_number(given[name], what=name, least=1, most=COUNT_LIMIT)
+        for name in ("batch_size", "chunk_size", "prefetch_factor")
+        if given[name] is not None
+    }
+    if given["seed"] is not None:
+        found["seed"] = given_seed(given["seed"])
+    return found | {"timeout": seconds(given["timeout"], what="timeout")}

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 
 SHOWN_INDICES = 8
+INIT_FAILED = 113  # the exit code of a worker whose ``worker_init_fn`` raised
 
 
 class DataLoadingError(RuntimeError):
@@ -27,10 +28,12 @@ class WorkerDied(DataLoadingError):  # noqa: N818  # the design's name for a fac
 
     def __init__(self, *, signal_number: int | None, exit_code: int | None, indices: Sequence[int], tries: int) -> None:
         how = f"was killed by {_signal_name(signal_number)}" if signal_number else f"exited with code {exit_code}"
-        super().__init__(
-            f"a worker {how} while it loaded sample {_listed(indices)}; so it was {tries} times in a row. "
-            f"{_advice(signal_number)}"
-        )
+        when, advice = f"while it loaded sample {_listed(indices)}", _advice(signal_number)
+        if exit_code == INIT_FAILED:
+            how, when, advice = "ended", "because worker_init_fn raised", "Standard error has its traceback."
+        elif signal_number is None and exit_code is None:  # a thread
+            how, advice = "ended", "Standard error says why: an exit of the dataset's, or worker_init_fn raised."
+        super().__init__(f"a worker {how} {when}; so it was {tries} times in a row. {advice}")
         self.signal = signal_number
         self.exit_code = exit_code
         self.indices = tuple(indices)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
+from trials.arguments import seconds, whole_number
 from trials.data.core.fingerprint import fingerprint
-from trials.data.errors import LoaderClosed
+from trials.data.errors import LoaderClosed, StateError
 from trials.data.loader_state import Position
 
 CLOSE_TIMEOUT_S = 5.0
@@ -124,8 +125,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, from its beginning; the epoch that is under way goes on where it is."""
-        if epoch < 0:
-            raise ValueError(f"an epoch is at least 0, not {epoch}")
+        epoch = whole_number(epoch, what="an epoch")
         if epoch != self._epoch:
             self._end_iteration()
             self._epoch, self._delivered, self._source_state = epoch, 0, None
@@ -146,6 +146,8 @@ class Loader:
         DatasetMismatch for a state of another dataset, StateError for one that does not fit otherwise;
         the loader is then as before.
         """
+        if not isinstance(state, Mapping):
+            raise StateError(f"a loader's state is what state_dict() gave, a dict, not a {type(state).__name__}")
         position = Position.of_state(state, dataset=self._fingerprint, order=self._source.order_name)
         self._source.require_reachable(position, state)
         self._end_iteration()
@@ -173,6 +175,7 @@ class Loader:
         Workers may finish their sample for ``timeout`` seconds; then they are stopped, within half a second more. A
         shared producer is left to the other trials, and ends when its last one has left.
         """
+        timeout = seconds(timeout, what="timeout")
         self._closed = True
         self._end_iteration()
         self._source.close(timeout)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from trials.arguments import whole_number
 from trials.data.core.fingerprint import length_of
 from trials.data.core.ranks import ALONE, Ranks, known_ranks
 from trials.data.core.sample_order import shuffle_named
@@ -15,6 +16,8 @@ from trials.data.workers.data_sources import is_source
 from trials.wire.files import ENV_SEED
 
 WORKERS_LIMIT = 1024
+COUNT_LIMIT = 1 << 31  # of samples in a batch or a chunk, and of batches ahead
+SEED_LEAST, SEED_MOST = -(1 << 63), (1 << 64) - 1  # as torch takes them
 _TYPES = ("auto", "process", "thread")
 
 
@@ -89,6 +92,13 @@ class LoaderOptions:
         without = workers == 0
         return [
             (
+                self.kind == "iterable" and not hasattr(self.dataset, "__iter__"),
+                (
+                    f"{self.dataset!r:.60}, a {type(self.dataset).__name__}, is no dataset: it has no __getitem__ and "
+                    "no __iter__, and it is no function that gives samples"
+                ),
+            ),
+            (
                 not (counted or workers == "auto"),
                 f"num_workers is 'auto' or a number from 0 to {WORKERS_LIMIT}, not {workers!r}",
             ),
@@ -130,6 +140,11 @@ class LoaderOptions:
             (self.worker_type not in _TYPES, f"worker_type is one of {', '.join(_TYPES)}, not {self.worker_type!r}"),
             (self.on_error not in {"raise", "skip"}, f"on_error is 'raise' or 'skip', not {self.on_error!r}"),
         ]
+
+
+def given_seed(seed: Any) -> int:
+    """As Python's own number: a NumPy one of the same value would name other randomness."""
+    return whole_number(seed, what="seed", least=SEED_LEAST, most=SEED_MOST)
 
 
 def _torch_iterable(dataset: Any) -> bool:

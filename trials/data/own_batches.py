@@ -137,6 +137,9 @@ class OwnBatches:
 
     # ── what makes them ──────────────────────────────────────────────────────────────────────────────
     def _maker_of(self, position: Position) -> BatchMaker:
+        if isinstance(self._maker, Prefetcher) and not self._maker.is_own:
+            self._finalizer.detach()
+            self._maker = None  # of the process that this one was forked from
         if position.seed != self._maker_seed:
             self.close(CLOSE_TIMEOUT_S)  # its workers draw from streams of another seed
         if self._maker is None:
@@ -223,7 +226,9 @@ class OwnBatches:
             if sampler is not None:
                 items = drawn_items(sampler, seed=seed, epoch=0)
                 few = list(items[:_LOOK_SAMPLES]) if isinstance(items, list) else []
-                return few if sampler is options.sampler else [item for batch in few for item in batch][:_LOOK_SAMPLES]
+                if sampler is options.sampler:
+                    return few
+                return [item for plan in batch_plans(few, begin=0) for item in plan.items][:_LOOK_SAMPLES]
         return range(min(_LOOK_SAMPLES, len(options.dataset)))
 
     def _draws(self, inline: InlineBatches, look: Sequence[Any]) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trials.arguments import number, whole_number
 from trials.learner.hooks import Hook, When
 from trials.learner.training_loop import ASKED_TO_STOP, TrainingLoop
 
@@ -48,8 +49,8 @@ class Report(Hook):
 
     def __init__(self, *, every_steps: int = 1, names: Sequence[str] | None = None, average: bool = False) -> None:
         self.when = When(every_steps=1 if average else every_steps)
-        self._every = every_steps
-        self._names = names
+        self._every = whole_number(every_steps, what="every_steps", least=1)
+        self._names = (names,) if isinstance(names, str) else names
         self._average = average
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -92,6 +93,9 @@ class ReportFinal(Hook):
     def __init__(self, *names: str) -> None:
         if not names:
             raise ValueError("ReportFinal needs the names of the metrics that are the result")
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"ReportFinal takes names, as ReportFinal('loss', 'accuracy'), not {name!r:.60}")
         self._names = names
         self._newest: dict[str, float] = {}
 
@@ -151,7 +155,7 @@ class LogThroughput(Hook):
     def __init__(
         self, *, every_s: float = LOG_EVERY_S, count: Callable[[Any], int] | None = None, report: bool = True
     ) -> None:
-        self._every_s = every_s
+        self._every_s = number(every_s, what="every_s")
         self._count = count
         self._report = report
         self._samples = 0

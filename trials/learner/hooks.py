@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trials.arguments import number, whole_number
+
 POSITIONS = ("before_run", "before_iteration", "after_iteration", "after_run")
 DEFAULT_PRIORITY = 50
 GOALS = ("minimize", "maximize")
@@ -28,10 +30,12 @@ class When:
     on_stop: bool = False
 
     def __post_init__(self) -> None:
-        if self.every_steps is not None and self.every_steps < 1:
-            raise ValueError(f"every_steps is at least 1, not {self.every_steps}")
-        if self.every_s is not None and not self.every_s > 0:
+        if self.every_steps is not None:
+            whole_number(self.every_steps, what="every_steps", least=1)
+        if self.every_s is not None and not number(self.every_s, what="every_s") > 0:
             raise ValueError(f"every_s is more than 0 seconds, not {self.every_s}")
+        if self.on_improvement is not None and not isinstance(self.on_improvement, str):
+            raise TypeError(f"on_improvement is the name of a metric, not {self.on_improvement!r:.60}")
         if self.goal not in GOALS:
             raise ValueError(f"goal is one of {', '.join(GOALS)}, not {self.goal!r}")
 

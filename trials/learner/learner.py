@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trials.arguments import number
 from trials.learner.batch_stream import BatchStream
 from trials.learner.builtin_hooks import default_hooks
 from trials.learner.hooks import POSITIONS, Due, Hook, HookError
@@ -15,6 +16,7 @@ from trials.learner.training_loop import LoopStopped, Stateful, Times
 from trials.session import Trial
 
 STATE_KEY = "learner"  # of the loop's own part in a checkpoint
+STATE_METHODS = ("state_dict", "load_state_dict")
 _END = object()
 
 
@@ -35,10 +37,9 @@ class Learner:
         step: Callable[[Any], Mapping[str, Any] | None],
         batches: Iterable[Any],
         state: Mapping[str, Stateful],
-        hooks: Sequence[Hook] = (),
+        hooks: Hook | Sequence[Hook] = (),
     ) -> None:
-        if STATE_KEY in state:
-            raise ValueError(f"state: the name {STATE_KEY!r} is the loop's own; choose another")
+        _require_parts(step, batches, state)
         self.trial = trial
         self.rank = int(os.environ.get("RANK", "0"))
         self.step = 0  # iterations done, those of earlier attempts included
@@ -54,7 +55,7 @@ class Learner:
         self._hooks = {hook.name: hook for hook in default_hooks()}
         self._dues: dict[str, Due] = {}
         self._begun_at = 0
-        for hook in hooks:
+        for hook in [hooks] if isinstance(hooks, Hook) else hooks:
             self.add(hook)
 
     @property
@@ -70,6 +71,9 @@ class Learner:
 
     def add(self, hook: Hook) -> None:
         """From the next run on; it takes the place of one with the same name."""
+        if not isinstance(hook, Hook):
+            made = f": give {hook.__name__}(…), an object" if isinstance(hook, type) else ""
+            raise TypeError(f"a hook is an object of a class derived from Hook, not {hook!r:.60}{made}")
         self._hooks.pop(hook.name, None)
         self._hooks[hook.name] = hook
 
@@ -88,6 +92,9 @@ class Learner:
         """
         if steps is None and epochs is None:
             raise ValueError("say when the loop ends: run(steps=…) or run(epochs=…)")
+        for what, bound in (("steps", steps), ("epochs", epochs)):
+            if bound is not None and number(bound, what=what) < 0:
+                raise ValueError(f"{what} is at least 0, not {bound}")
         self.stop_reason = None
         now = time.perf_counter()
         self._dues = {hook.name: Due(hook.when, now=now) for hook in self.hooks}
@@ -104,8 +111,10 @@ class Learner:
         return self.stop_reason is None
 
     def stop(self, reason: str) -> None:
-        """End the loop after this iteration and its hooks."""
-        self.stop_reason = self.stop_reason or reason
+        """End the loop after this iteration and its hooks. TypeError for a reason that is no text."""
+        if not isinstance(reason, str):
+            raise TypeError(f"stop takes the reason as text, as stop('converged'), not {reason!r:.60}")
+        self.stop_reason = self.stop_reason or reason or "stopped"
 
     def report_priorities(self, samples: Sequence[Any], priorities: Sequence[float]) -> None:
         """Tell the batches' sampler, or one that reads the file of TUNER_PRIORITIES, about samples of this iteration.
@@ -204,3 +213,24 @@ class Learner:
                     self._dues[hook.name].best = saved["best"]
         # The stream goes last: passing over batches draws random numbers, after which it puts the generators back.
         self._stream.load_state_dict(own["batches"])
+
+
+def _require_parts(step: Any, batches: Any, state: Any) -> None:
+    """What would fail at the first checkpoint, a minute into the training, is refused before it begins."""
+    if not callable(step):
+        raise TypeError(f"step is a function of a batch, as step=train, not {step!r:.60}")
+    if not isinstance(batches, Iterable) and not hasattr(batches, "__getitem__"):
+        raise TypeError(f"batches is a loader, a list or another iterable, not a {type(batches).__name__}")
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state is a mapping, as {{'model': model}}, not a {type(state).__name__}")
+    if STATE_KEY in state:
+        raise ValueError(f"state: the name {STATE_KEY!r} is the loop's own; choose another")
+    for name, part in state.items():
+        missing = [method for method in STATE_METHODS if not callable(getattr(part, method, None))]
+        if missing or isinstance(part, type):
+            raise TypeError(
+                f"state: {name!r} is {part!r:.60}, a {type(part).__name__}, which has no {' and '.join(missing)}; "
+                "name what has both, as a model or an optimiser does"
+                if missing
+                else f"state: {name!r} is the class {part.__name__}; give an object of it"
+            )

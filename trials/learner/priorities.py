@@ -59,7 +59,8 @@ def checked_priorities(samples: Sequence[Any], priorities: Sequence[float]) -> t
 def sampler_of(batches: Any) -> Any:
     """Whoever wants priorities: the batches, their sampler, or the file of ENV_PRIORITIES; the batches if nobody."""
     for candidate in (batches, getattr(batches, "sampler", None), getattr(batches, "batch_sampler", None)):
-        if hasattr(candidate, "update_priorities"):
+        # A loader has the method whatever it loads, and says whether anybody is behind it.
+        if hasattr(candidate, "update_priorities") and getattr(candidate, "wants_priorities", True):
             return candidate
     path = os.environ.get(ENV_PRIORITIES)
     return PriorityWriter(path) if path else batches

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trials.arguments import whole_number
 from trials.compression import compressor as compressor_named
 from trials.learner.builtin_hooks import PUBLISH
 from trials.learner.hooks import Hook, When
-from trials.learner.training_loop import TrainingLoop
+from trials.learner.training_loop import Stateful, TrainingLoop
 from trials.learner.weights import KEPT, WeightsReader, publish_weights
 
 EVERY_STEPS = 100  # iterations from one publication, or look for one, to the next, where nobody says how often
@@ -37,8 +38,7 @@ class PublishWeights(Hook):
         keep: int = KEPT,
         compressor: str = "none",
     ) -> None:
-        if keep < 1:
-            raise ValueError(f"keep is at least 1, not {keep}")
+        keep = whole_number(keep, what="keep", least=1)
         compressor_named(compressor)  # what cannot be had is said now
         self.when = when
         self._places = [to] if isinstance(to, str | os.PathLike) else list(to)
@@ -54,7 +54,7 @@ class PublishWeights(Hook):
 
     def _publish(self, learner: TrainingLoop) -> None:
         weights = self._weights
-        state = weights() if callable(weights) else learner.state[weights].state_dict()
+        state = weights() if callable(weights) else _part(learner, weights, what="weights").state_dict()
         publish_weights(state, version=learner.step, to=self._places, keep=self._keep, compressor=self._compressor)
 
 
@@ -90,4 +90,12 @@ class LoadWeights(Hook):
 
     def _load(self, learner: TrainingLoop, found: Any) -> None:
         if found is not None:
-            learner.state[self._into].load_state_dict(found)
+            _part(learner, self._into, what="into").load_state_dict(found)
+
+
+def _part(learner: TrainingLoop, name: str, *, what: str) -> Stateful:
+    if name not in learner.state:
+        raise KeyError(
+            f"{what}={name!r} is none of the learner's state, which has {', '.join(learner.state) or 'nothing'}"
+        )
+    return learner.state[name]

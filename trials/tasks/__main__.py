@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from trials.tasks.progress import OuterWorld
-from trials.tasks.running import TaskFailedError
+from trials.tasks.running import NodeStartError, TaskFailedError
 from trials.tasks.session import LocalSession
-from trials.tasks.task_group import Task, TaskGroup
+from trials.tasks.task_group import INSTANCES_LIMIT, Task, TaskGroup
 from trials.wire.files import ENV_ATTEMPT_DIR
 
 NODE = "node0"
@@ -34,12 +34,12 @@ def main(arguments: list[str]) -> int:
         "--keep-output", action="store_true", help="of each rank besides, in the folder of the trial's attempt"
     )
     parser.add_argument("command", nargs="+", help="after --, and never through a shell")
-    options = parser.parse_args(arguments)
+    options = _checked(parser, arguments)
     # Whoever ends a trial tells all its processes; this one waits for those that save before they leave.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    with TaskGroup() as group:
-        Task(options.command, num_instances=options.instances, node=NODE)
     try:
+        with TaskGroup() as group:
+            Task(options.command, num_instances=options.instances, node=NODE)
         outer = OuterWorld(node=options.node, nodes=options.nodes) if options.nodes > 1 else None
         logs = Path(os.environ[ENV_ATTEMPT_DIR]) if options.keep_output else None
         LocalSession(outer=outer, logs=logs).run(group)
@@ -48,7 +48,21 @@ def main(arguments: list[str]) -> int:
         if error.code is not None and error.code < 0:
             end_by_signal(-error.code)
         return error.code or 1
+    except (NodeStartError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
+
+
+def _checked(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    options = parser.parse_args(arguments)
+    if not 1 <= options.instances <= INSTANCES_LIMIT:
+        parser.error(f"argument --instances: from 1 to {INSTANCES_LIMIT}, not {options.instances}")
+    if not 0 <= options.node < options.nodes:
+        parser.error(f"argument --node: from 0 to one less than --nodes ({options.nodes}), not {options.node}")
+    if options.keep_output and not os.environ.get(ENV_ATTEMPT_DIR):
+        parser.error(f"argument --keep-output: {ENV_ATTEMPT_DIR} says where to keep it, and is not set")
+    return options
 
 
 def end_by_signal(number: int) -> None:

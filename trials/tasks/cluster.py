@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
+from trials.arguments import plain_text
+
 DEFAULT_NODE = "local"
 _CLUSTER: ContextVar[Cluster | None] = ContextVar("cluster", default=None)
 _NODE: ContextVar[Node | None] = ContextVar("node", default=None)
@@ -76,8 +78,11 @@ class Node:
         memory: int | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
+        plain_text(name, what="a node's name")
         if not name or "/" in name or name in {".", ".."}:
             raise ValueError(f"a node's name is text without '/', not {name!r}")
+        if labels is not None and not isinstance(labels, Mapping):
+            raise TypeError(f"node {name!r}: labels are a mapping of texts, as {{'zone': 'b'}}, not {labels!r:.60}")
         for what, value, least in (("cpus", cpus, 1), ("gpus", gpus, 0), ("memory", memory, 1)):
             if value is not None and (type(value) is not int or value < least):
                 raise ValueError(f"node {name!r}: {what} is a whole number of at least {least}, not {value!r}")

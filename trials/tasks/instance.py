@@ -51,7 +51,7 @@ def current_instance() -> Instance:
 
 def output_name(name: str) -> str:
     """``name`` if an output may have it; ValueError otherwise."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"an output's name is of letters, digits, '.', '_' and '-', not {name!r}")
     return name
 
@@ -69,6 +69,10 @@ def set_output(name: str, value: Any) -> None:
         data = json.dumps(value).encode()
     except TypeError:
         data, path, other = _state_of(name, value), other, path
+    except (ValueError, RecursionError) as error:
+        raise TypeError(
+            f"output {name!r} holds itself, or is nested too deeply ({error}); give a flatter one"
+        ) from None
     if len(data) > OUTPUT_LIMIT_BYTES:
         raise ValueError(f"output {name!r} has {len(data)} bytes, and {OUTPUT_LIMIT_BYTES} at most can be given")
     folder.mkdir(exist_ok=True)

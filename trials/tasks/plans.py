@@ -14,14 +14,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trials.tasks.session import run_nested
+from trials.tasks.session import NotGuardedError, importing_the_program, run_nested
 from trials.tasks.steps import CommandFailedError, read_plan, runner_of
 
 
 def main(arguments: list[str]) -> int:
     """The exit code of a command that failed; 1 after an exception, whose traceback is on standard error."""
     plan = read_plan(int(arguments[0]))
-    multiprocessing.spawn.prepare(placed(plan.prepare, here=str(Path.cwd()), path=sys.path))
+    try:
+        with importing_the_program():
+            multiprocessing.spawn.prepare(placed(plan.prepare, here=str(Path.cwd()), path=sys.path))
+    except NotGuardedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     steps = [runner_of(step, run_nested=run_nested) for step in plan.steps]
     try:
         if len(arguments) == 1:

@@ -23,7 +23,7 @@ from trials.tasks.nodes import QUIT_TIMEOUT_S, Lines, spawn_runner
 from trials.tasks.port import Event, Nodes, Order, Placed, Wanted
 from trials.tasks.progress import GRACE_S
 from trials.tasks.running import NodeStartError
-from trials.tasks.session import GroupSession
+from trials.tasks.session import GroupSession, variables
 from trials.tasks.shares import VISIBLE
 from trials.tasks.task_group import TaskGroup
 
@@ -59,7 +59,7 @@ class RaySession(GroupSession):
         super().__init__(folder, grace_s=grace_s, start_timeout_s=start_timeout_s)
         _require_ray()
         self._address, self._autoscaling = address, autoscaling
-        self._environment, self._runtime_env = dict(environment or {}), dict(runtime_env or {})
+        self._environment, self._runtime_env = variables(environment), dict(runtime_env or {})
 
     def nodes(self, group: TaskGroup, *, workspace: Path | None) -> Nodes:  # noqa: ARG002  all groups alike
         self._connect()

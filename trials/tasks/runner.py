@@ -28,7 +28,7 @@ from trials.processes.identity import children_of, tree
 from trials.processes.parents import Waker, become_subreaper, die_with
 from trials.processes.temporary import TemporaryFolder
 from trials.tasks.cluster import WorkspaceType
-from trials.tasks.instance import ENV_NODE, ENV_WORKSPACE, OutputTooLargeError, output_bytes
+from trials.tasks.instance import ENV_NODE, ENV_WORKSPACE, FOLDER_OUTPUTS, OutputTooLargeError, output_bytes
 from trials.tasks.nodes import FOLDER_KIND, path_with_this_package
 from trials.tasks.rank_output import LAST_WORDS_S, RankOutput
 from trials.tasks.steps import with_interpreter
@@ -145,14 +145,10 @@ class Runner:
     def _made_workspace(self, order: dict[str, Any]) -> Path:
         if order["workspace"] is not None:
             return Path(order["workspace"])
-        parent = self._folder / self._node[:NODE_FOLDER_LIMIT]
-        parent.mkdir(parents=True, exist_ok=True)
-        if order["workspace_type"] == WorkspaceType.GLOBAL:
-            workspace = parent / "global"
-            workspace.mkdir(exist_ok=True)
-            return workspace
-        workspace = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
-        self.removed.append(workspace)
+        is_kept = order["workspace_type"] == WorkspaceType.GLOBAL
+        workspace = made_workspace(self._folder / self._node[:NODE_FOLDER_LIMIT], is_kept=is_kept)
+        if not is_kept:
+            self.removed.append(workspace)
         return workspace
 
     def _give(self, names: list[str]) -> None:
@@ -320,6 +316,15 @@ class Runner:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 continue
+
+
+def made_workspace(parent: Path, *, is_kept: bool) -> Path:
+    """One for a group, without any outputs: what an earlier group gave into a kept one is not of this."""
+    parent.mkdir(parents=True, exist_ok=True)
+    workspace = parent / "global" if is_kept else Path(tempfile.mkdtemp(prefix="private-", dir=parent))
+    workspace.mkdir(exist_ok=True)
+    shutil.rmtree(workspace / FOLDER_OUTPUTS, ignore_errors=True)
+    return workspace
 
 
 def kept_port() -> socket.socket:

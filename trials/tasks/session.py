@@ -6,10 +6,13 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from trials.arguments import plain_text, seconds
 from trials.tasks.cluster import WorkspaceType
 from trials.tasks.instance import ENV_GRACE, current_instance
 from trials.tasks.nodes import LocalNodes
@@ -21,6 +24,27 @@ from trials.tasks.task_group import Task, TaskGroup
 
 START_TIMEOUT_S = 60.0  # for all nodes of a group to be ready
 NODES_LIMIT = 64  # of one group
+_IS_IMPORTED: ContextVar[bool] = ContextVar("is_imported", default=False)
+
+
+class NotGuardedError(RuntimeError):
+    """A program runs a group wherever it is imported, and each of its tasks imports it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this program runs its group also when a process of a task imports it, to find the task's function: put "
+            'what makes and runs the group below `if __name__ == "__main__":`'
+        )
+
+
+@contextmanager
+def importing_the_program() -> Iterator[None]:
+    """Meanwhile no group can be run: NotGuardedError."""
+    token = _IS_IMPORTED.set(True)
+    try:
+        yield
+    finally:
+        _IS_IMPORTED.reset(token)
 
 
 class GroupSession(ABC):
@@ -37,8 +61,8 @@ class GroupSession(ABC):
         self, folder: str | os.PathLike[str] | None, *, grace_s: float, start_timeout_s: float = START_TIMEOUT_S
     ) -> None:
         self._folder = None if folder is None else Path(folder).resolve()
-        self._grace_s = grace_s
-        self._start_timeout_s = start_timeout_s
+        self._grace_s = seconds(grace_s, what="grace_s")
+        self._start_timeout_s = seconds(start_timeout_s, what="start_timeout_s", may_be_zero=False)
 
     @abstractmethod
     def nodes(self, group: TaskGroup, *, workspace: Path | None) -> Nodes:
@@ -51,7 +75,11 @@ class GroupSession(ABC):
         set up are run, and TaskFailedError says what failed. TimeoutError after ``timeout_s``, in the same way. No
         process of the group is left when this returns, nor when this process is killed.
         """
+        if _IS_IMPORTED.get():
+            raise NotGuardedError
         group = _group_of(group)
+        if timeout_s is not None:
+            timeout_s = seconds(timeout_s, what="timeout_s")
         nodes = group.nodes()
         if not nodes:
             raise ValueError("the group has no task")
@@ -123,7 +151,7 @@ class LocalSession(GroupSession):
     ) -> None:
         super().__init__(folder, grace_s=grace_s)
         self._outer, self._logs = outer, logs
-        self._environment = dict(environment or {})
+        self._environment = variables(environment)
         self._labels = dict(labels or {})
 
     def nodes(self, group: TaskGroup, *, workspace: Path | None) -> Nodes:  # noqa: ARG002  all groups alike
@@ -133,6 +161,16 @@ class LocalSession(GroupSession):
 
     def outer(self) -> OuterWorld | None:
         return self._outer
+
+
+def variables(environment: Mapping[str, str] | None) -> dict[str, str]:
+    """Further variables of all tasks; TypeError or ValueError for what no process can be given."""
+    found = dict(environment or {})
+    for name, text in found.items():
+        if not plain_text(name, what="environment: the name of a variable") or "=" in name:
+            raise ValueError(f"environment: the name of a variable is text without '=', not {name!r}")
+        plain_text(text, what=f"environment: variable {name!r}")
+    return found
 
 
 def wanted_by(group: TaskGroup) -> list[Wanted]:
@@ -158,6 +196,8 @@ def run_nested(group: NestedSteps) -> None:
 def _group_of(group: TaskGroup | Task) -> TaskGroup:
     if isinstance(group, TaskGroup):
         return group
+    if not isinstance(group, Task):
+        raise TypeError(f"a session runs a TaskGroup, or a Task alone, not {group!r:.60}, a {type(group).__name__}")
     if not group.is_alone:
         raise ValueError(f"task {group.name!r} belongs to a group: run the group")
     return group.group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing.spawn
 import os
 import pickle
@@ -13,6 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from trials.arguments import plain_text
+
+_PROGRAM = {"init_main_from_path", "init_main_from_name"}  # how another process imports the program, where it can
 
 
 class NestedSteps:
@@ -49,7 +54,7 @@ def plan_of(steps: Sequence[Step], *, what: str) -> Plan:
     travelling = tuple(_travelling(step, what) for step in steps)
     prepare = multiprocessing.spawn.get_preparation_data(what)
     prepare.pop("authkey", None)  # a secret of multiprocessing, for connections that are not made here
-    if not any(isinstance(step, bytes) and b"__main__" in step for step in travelling):
+    if not any(isinstance(step, bytes) and _is_of_program(step) for step in travelling):
         prepare.pop("init_main_from_path", None)  # nothing of the caller's program is needed
         prepare.pop("init_main_from_name", None)
     return Plan(steps=travelling, prepare=prepare)
@@ -62,19 +67,50 @@ def only_command(plan: Plan) -> tuple[str, ...] | None:
 
 def _travelling(step: Step, what: str) -> tuple[str, ...] | bytes:
     if isinstance(step, str | Sequence):
-        words = tuple(shlex.split(step)) if isinstance(step, str) else tuple(step)
+        words = _words(step, what)
         if not words or not all(isinstance(word, str) for word in words):
             raise ValueError(f"{what}: a command is text or a list of texts, and not empty; it is {step!r}")
+        for word in words:
+            plain_text(word, what=f"{what}: a word of the command")
         return words
     if not callable(step) and not isinstance(step, NestedSteps):
         raise TypeError(f"{what}: a step is a command, a function or a group, not {type(step).__name__}")
+    _require_called(step, what)
     try:
-        return pickle.dumps(step)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        pickled = pickle.dumps(step)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise TypeError(
             f"{what}: {step!r} cannot be sent to another process ({error}); define it at the top level of a module, "
             "or give a command"
         ) from error
+    if _is_of_program(pickled) and not _PROGRAM & multiprocessing.spawn.get_preparation_data(what).keys():
+        raise TypeError(
+            f"{what}: {step!r} is defined in a program that has no file (a prompt, a notebook, python -c), so no other "
+            "process can import it; define it in a module, or give a command"
+        )
+    return pickled
+
+
+def _words(step: str | Sequence[str], what: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(step)) if isinstance(step, str) else tuple(step)
+    except ValueError as error:
+        raise ValueError(f"{what}: the command {step!r:.200} cannot be split into words: {error}") from None
+
+
+def _require_called(step: Any, what: str) -> None:
+    """TypeError for a function that does nothing when it is called, so that its task would end well at once."""
+    function = step.func if isinstance(step, partial) else step
+    for called in (function, type(function).__call__):  # the second of an object with that method
+        if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+            raise TypeError(f"{what}: {step!r} is async, and nobody awaits it; give a function that calls asyncio.run")
+        if inspect.isgeneratorfunction(called):
+            raise TypeError(f"{what}: {step!r} is a generator, of which a call runs nothing; give a plain function")
+
+
+def _is_of_program(pickled: bytes) -> bool:
+    """Whether it may need the caller's program, which in the process of a task has the second name."""
+    return b"__main__" in pickled or b"__mp_main__" in pickled
 
 
 def with_interpreter(words: tuple[str, ...]) -> tuple[str, ...]:

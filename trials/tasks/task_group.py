@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
+from trials.arguments import plain_text, whole_number
 from trials.tasks.cluster import DEFAULT_NODE, Cluster, Node, WorkspaceType
 from trials.tasks.instance import output_name
 from trials.tasks.steps import NestedSteps, Step, checked, name_of
 
 REPORT_INTERVAL_MS = 1000
+INTERVAL_LIMIT_MS = 86_400_000  # a day
+INSTANCES_LIMIT = 1_000  # of one task, as of a trial's processes_per_node
 _GROUP: ContextVar[TaskGroup | None] = ContextVar("group", default=None)
 _TASK: ContextVar[Task | None] = ContextVar("task", default=None)
 
@@ -60,6 +63,8 @@ class TaskOutput:
     """Outputs of a node's tasks: one name, a list of names, or a mapping to names; ``fetch`` gives the same shape."""
 
     def __init__(self, names: str | Sequence[str] | Mapping[str, str]) -> None:
+        if not isinstance(names, Iterable):
+            raise TypeError(f"outputs are a name, a list of names or a mapping to names, not {names!r:.60}")
         self._shape = names if isinstance(names, str) else dict(names) if isinstance(names, Mapping) else list(names)
         self._values: Mapping[str, Any] | None = None
         self.node: str | None = None  # None: the first node of the group that gave it
@@ -107,9 +112,8 @@ class ReportStep:
 
     @staticmethod
     def of(step: Step, node: str | None, interval_ms: int) -> ReportStep:
-        if interval_ms < 1:
-            raise ValueError(f"interval_ms is at least 1, not {interval_ms}")
-        return ReportStep(step=checked(step, what="a report step"), node=node, interval_ms=interval_ms)
+        every_ms = whole_number(interval_ms, what="interval_ms", least=1, most=INTERVAL_LIMIT_MS)
+        return ReportStep(step=checked(step, what="a report step"), node=node, interval_ms=every_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ class TaskGroup(NestedSteps):
     def remote_step(self, step: Step, *, nodes: Iterable[str]) -> None:
         """Run ``step`` once on each of these nodes before any task begins, from wherever this is said."""
         steps = SetupSteps(before=[step])
-        for node in nodes:
+        for node in _names_of(nodes):
             self.node_setup(steps, node=Node(node).name)
 
     def steps_of(self, setup: Setup) -> SetupSteps:
@@ -226,7 +230,7 @@ class TaskGroup(NestedSteps):
         *,
         name: str = "group",
         node: str | None = None,
-        after: Iterable[Task] = (),
+        after: Task | Iterable[Task] = (),
         group: TaskGroup | None = None,
     ) -> Task:
         """This group as one task of another: it is run there whole, in the workspace of that task's node.
@@ -281,9 +285,24 @@ class TaskGroup(NestedSteps):
         return list(dict.fromkeys(setup for where, setup in self._node_setups if where in {None, node}))
 
     def use(self) -> None:
-        """For sessions: from now on the group is used."""
+        """For sessions: from now on the group is used. ValueError where it has something for a node without a task."""
         self.require_unused()
+        self._require_nodes()
         self._used = True
+
+    def _require_nodes(self) -> None:
+        """What is for a node on which nothing runs would silently never be done."""
+        known = self.nodes()
+        for what, named in (
+            ("a setup step", [node for node, _ in self._node_setups]),
+            ("a report step", [report.node for report in self.reports]),
+        ):
+            for node in named:
+                if node is not None and node not in known:
+                    raise ValueError(
+                        f"{what} is for node {node!r}, on which the group has no task; it has tasks on "
+                        f"{', '.join(map(repr, known)) or 'no node'}. Task(node={node!r}) makes one that does nothing"
+                    )
 
     def restart(self) -> None:
         """For the process to which a group was sent as a task: it is run there for the first time."""
@@ -309,6 +328,22 @@ def _place(node: str | None) -> str | None:
     return node if node is not None else current.name if current is not None else None
 
 
+def _names_of(nodes: Iterable[str]) -> list[str]:
+    """Of a list of names; TypeError for one name alone, whose letters would be taken for names."""
+    if isinstance(nodes, str) or not isinstance(nodes, Iterable):
+        raise TypeError(f"nodes is a list of names, as ['a', 'b'], not {nodes!r:.60}")
+    return list(nodes)
+
+
+def _tasks(after: Task | Iterable[Task], *, what: str) -> tuple[Task, ...]:
+    """Of a task or several; TypeError for anything else, such as their names."""
+    found = (after,) if isinstance(after, Task) or not isinstance(after, Iterable) else tuple(after)
+    for task in found:
+        if not isinstance(task, Task):
+            raise TypeError(f"{what}: after has tasks, as Task(…) returns them, not {task!r:.60}")
+    return found
+
+
 class Task:
     """A step on a node, in one or several processes at once, which are its instances. Without a step it ends once what
     it comes ``after`` and its setup steps have.
@@ -326,10 +361,10 @@ class Task:
         *,
         name: str | None = None,
         num_instances: int = 1,
-        after: Iterable[Task] = (),
+        after: Task | Iterable[Task] = (),
         setup: Setup | None = None,
         instance_setup: Setup | None = None,
-        outputs: Iterable[str | TaskOutput] = (),
+        outputs: str | TaskOutput | Iterable[str | TaskOutput] = (),
         workspace_type: WorkspaceType | None = None,
         world: str | None = None,
         group: TaskGroup | None = None,
@@ -338,14 +373,13 @@ class Task:
         found = group or TaskGroup.current()
         self.is_alone = found is None
         found = found or TaskGroup()
-        if num_instances < 1:
-            raise ValueError(f"num_instances is at least 1, not {num_instances}")
+        count = whole_number(num_instances, what="num_instances", least=1, most=INSTANCES_LIMIT)
         current = Node.current()
         self.node = Node(node).name if node is not None else current.name if current is not None else DEFAULT_NODE
-        self.given_name = name or (name_of(step) if step is not None else "task")
+        self.given_name = plain_text(name or (name_of(step) if step is not None else "task"), what="a task's name")
         self.step = None if step is None else checked(step, what=f"task {self.given_name!r}")
-        self.num_instances = num_instances
-        self.after = tuple(after)
+        self.num_instances = count
+        self.after = _tasks(after, what=f"task {self.given_name!r}")
         self.setup, self.instance_setup = (found.steps_of(each or SetupSteps()) for each in (setup, instance_setup))
         self.reports: list[TaskReport] = []
         self.workspace_type = workspace_type
@@ -357,7 +391,7 @@ class Task:
             raise ValueError(f"task {self.given_name!r} comes after {', '.join(strange)} of another group")
         self.name: str = found.add(self)
         self.world = world if world is not None else f"task {self.name}"
-        for output in outputs:
+        for output in [outputs] if isinstance(outputs, str | TaskOutput) else outputs:
             self.add_output(output)
 
     def __repr__(self) -> str:
@@ -422,11 +456,11 @@ def final_output(names: str | Sequence[str] | Mapping[str, str]) -> TaskOutput:
 
 
 def distributed(
-    step: Step, *, nodes: Sequence[str], processes_per_node: int, name: str = "train", after: Iterable[Task] = ()
+    step: Step, *, nodes: Sequence[str], processes_per_node: int, name: str = "train", after: Task | Iterable[Task] = ()
 ) -> list[Task]:
     """One task on each node whose instances form one world, as torchrun would start them."""
-    after = tuple(after)
+    after = _tasks(after, what=f"task {name!r}")
     return [
         Task(step, name=name, num_instances=processes_per_node, node=node, world=f"distributed {name}", after=after)
-        for node in nodes
+        for node in _names_of(nodes)
     ]

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trials.arguments import seconds
 from trials.tasks.meeting import SILENCE_S, Place
 from trials.tasks.nodes import LocalNodes
 from trials.tasks.port import Nodes
 from trials.tasks.progress import GRACE_S
 from trials.tasks.running import NodeStartError, TaskFailedError, set_outputs
-from trials.tasks.session import START_TIMEOUT_S, GroupSession
+from trials.tasks.session import START_TIMEOUT_S, GroupSession, variables
 from trials.tasks.shares import Machine
 from trials.tasks.task_group import OutputMissingError, TaskGroup
 from trials.tasks.trial_nodes import TrialNodes, host
@@ -49,9 +50,9 @@ class TrialSession(GroupSession):
     ) -> None:
         """``environ``: where the variables of the trial stand."""
         super().__init__(folder, grace_s=grace_s, start_timeout_s=start_timeout_s)
-        self._environment = dict(environment or {})
+        self._environment = variables(environment)
         self._labels = dict(labels or {})
-        self._place = Place.of(environ, silence_s=silence_s)
+        self._place = Place.of(environ, silence_s=seconds(silence_s, what="silence_s", may_be_zero=False))
 
     def nodes(self, group: TaskGroup, *, workspace: Path | None) -> Nodes:  # noqa: ARG002  all groups alike
         if self._place.nodes == 1:

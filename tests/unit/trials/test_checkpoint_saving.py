@@ -218,3 +218,25 @@ def test_the_time_of_writing_is_what_it_took(recorder: Recorder, monkeypatch: py
 
     (record,) = recorder.records
     assert (record.stall_s, record.write_s) == (1.0, 1.0)
+
+
+def test_threads_that_save_at_once_do_so_one_after_the_other(recorder: Recorder) -> None:
+    begin = threading.Barrier(4)
+
+    def save(number: int) -> None:
+        begin.wait(WAIT_S)
+        for step in range(5):
+            recorder.saver.save({"w": np.full(50_000, number), "n": number}, step=10 * number + step)
+            recorder.saver.wait()
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    recorder.saver.finish()
+
+    assert len(recorder.records) == 20
+    for record in recorder.records:
+        state = read_image(recorder.folder / record.name).state
+        assert set(state["w"].tolist()) == {state["n"]} == {record.step // 10}

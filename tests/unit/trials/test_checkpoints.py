@@ -17,6 +17,7 @@ from trials.checkpoints.file_format import BLOCK_BYTES, Image, Imaging, _Memory,
 from trials.checkpoints.restoring import restored
 from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
 from trials.checkpoints.verified_files import DIRECT_FROM_BYTES, digest_of, write_image
+from trials.session import open_trial
 from trials.wire.records import CheckpointRecord
 
 
@@ -198,3 +199,39 @@ def test_memory_of_an_image_is_used_again_until_a_larger_one_comes() -> None:
 
     larger = memory.of(5000, pinned=False)
     assert larger.obj is not first.obj
+
+
+def test_a_checkpoint_of_one_process_is_not_taken_for_one_that_was_loaded_into_the_state(tmp_path: Path) -> None:
+    store = AloneCheckpoints(tmp_path / "checkpoints", {})
+    saved(store, {"w": np.ones(3)}, 4)
+    state = {"w": np.zeros(3)}
+    with pytest.raises(
+        ValueError, match="of step 4 was not saved with sharded=True, so nothing is loaded into the state"
+    ):
+        restored(lambda: first_intact(store.entries(), on_damaged=lambda _: None), into=state)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"7", b'{"checkpoints": 5}', b'{"checkpoints": [3]}', b"[" * 100_000]
+)
+def test_a_damaged_list_of_checkpoints_is_named_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "restore.json").write_bytes(damage)
+    with pytest.raises(
+        ValueError, match=r"restore\.json, which lists the checkpoints, is damaged .*remove it to begin"
+    ):
+        AloneCheckpoints(tmp_path, {}).entries()
+
+
+def test_a_script_that_changes_its_folder_saves_where_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with open_trial(environ={}, arguments=[]) as trial:
+        monkeypatch.chdir(elsewhere)
+        trial.save_checkpoint({"n": 1}, step=3)
+    monkeypatch.chdir(tmp_path)
+    with open_trial(environ={}, arguments=[]) as again:
+        assert again.restore() == {"n": 1}
+    assert list(elsewhere.iterdir()) == []

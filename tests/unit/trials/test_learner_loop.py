@@ -300,7 +300,7 @@ def test_seconds_count_from_the_last_time_it_was_due() -> None:
     [
         ({"every_steps": 0}, "every_steps is at least 1"),
         ({"every_s": 0.0}, "every_s is more than 0"),
-        ({"every_s": math.nan}, "every_s is more than 0"),
+        ({"every_s": math.nan}, "every_s is a number, not NaN"),
         ({"goal": "max"}, "goal is one of minimize, maximize, not 'max'"),
     ],
 )

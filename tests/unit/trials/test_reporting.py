@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from tests.waiting import wait_until
 from trials.reports.sinks import SpoolSink, TerminalSink, Waker, numbers
 from trials.reports.spool_writer import METRICS_LIMIT, ReportsLostError, ReportTooLargeError, SpoolWriter
-from trials.session import Trial, open_trial
+from trials.session import Trial, init, open_trial
 from trials.wire.encoding import decode_record
 from trials.wire.lines import metric_line
 from trials.wire.records import CheckpointRecord, MetricRecord
@@ -384,3 +385,21 @@ def test_a_long_value_is_shown_shortly(length: int) -> None:
 
     assert ("x" * 56 + "..." in str(raised.value)) == (length > 60)
     assert "x" * 57 + "..." not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [lambda trial: trial.report(0.5), lambda trial: trial.report_final("accuracy"), lambda trial: trial.report([1])],
+)
+def test_a_value_without_a_name_is_refused_with_an_example(trial: Trial, report: Callable[[Trial], object]) -> None:
+    with pytest.raises(TypeError, match=r"a metric has a name, as in report\(loss=0.2\)"):
+        report(trial)
+
+
+def test_defaults_and_listeners_are_what_they_have_to_be(trial: Trial) -> None:
+    with pytest.raises(
+        TypeError, match=r"defaults are a mapping of parameters, as init\(\{'lr': 0.1\}\), not \['lr'\]"
+    ):
+        init(["lr"])  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError, match="a listener is a function of a step and its values, not 5"):
+        trial.on_report(5)  # type: ignore[arg-type]  # what is tested

@@ -262,7 +262,7 @@ class Pipeline:
             epoch=self._epoch,
             plan=plan,
             slot=slot,
-            missing=0 if plan.ready else len(plan.items),
+            missing=0 if plan.ready else len(plan.items),  # 0, too, of a batch of none
             error=error,
         )
         self._batches[batch.sequence] = batch

@@ -15,6 +15,7 @@ from trials.data.core.ranks import ALONE, Ranks
 from trials.data.core.sample_order import Order
 
 WINDOW = 4096  # positions that are permuted at once
+ENDLESS_LEAST, ENDLESS_TIMES = 1 << 20, 64  # items of a sampler, and times its length: with more it has no end
 
 
 def indexed_plans(
@@ -47,6 +48,11 @@ def sampled_plans(items: Iterable[Any], *, begin: int, batch_size: int, drop_las
 def batch_plans(batches: Iterable[Any], *, begin: int) -> Iterator[Plan]:
     """What a batch sampler gives, leaving out its first ``begin`` batches; positions count batches."""
     for number, chosen in enumerate(islice(batches, begin, None), start=begin):
+        if isinstance(chosen, str | bytes) or not isinstance(chosen, Iterable):
+            raise TypeError(
+                f"the batch sampler gave {chosen!r:.60} as batch {number}: each of its batches is a list of indices; "
+                "what gives one index at a time is a sampler="
+            )
         yield Plan(number, number + 1, list(chosen))
 
 
@@ -56,6 +62,18 @@ def counted_plans(*, begin: int, batch_size: int) -> Iterator[Plan]:
     while True:
         yield Plan(position, position + batch_size, range(position, position + batch_size))
         position += batch_size
+
+
+def _counted(sampler: Any) -> list[Any]:
+    """All of an epoch. ValueError for one that goes on and on beside its length, for which memory would be taken."""
+    most = max(ENDLESS_LEAST, ENDLESS_TIMES * len(sampler))
+    found = list(islice(sampler, most + 1))
+    if len(found) > most:
+        raise ValueError(
+            f"the {type(sampler).__name__} says that it has {len(sampler)} items, and gave more than {most}: a sampler "
+            "without an end has no __len__; it is then asked batch by batch"
+        )
+    return found
 
 
 def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
@@ -78,6 +96,6 @@ def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
         generators.seed(SampleKey(key >> 64, key & ((1 << 64) - 1)))
         if hasattr(own, "manual_seed"):
             own.manual_seed(key >> 65)
-        return list(sampler)
+        return _counted(sampler)
     finally:
         generators.put_back(before)

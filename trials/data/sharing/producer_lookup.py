@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trials.arguments import whole_number
+from trials.data.loader_options import COUNT_LIMIT, SEED_LEAST, WORKERS_LIMIT
 from trials.data.sharing.producer_main import BLOCK_SIZE, DatasetName, SharedOrder
 from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 from trials.wire.files import ENV_ATTEMPT_DIR, ENV_NONCE, ENV_WAKE_SOCKET, FILE_ATTEMPT
 from trials.wire.sockets import DATA_SOCKET_SUFFIX
 
 MEMORY_BYTES = 1 << 30
+MEMORY_LIMIT_BYTES = 1 << 50
 WORKERS_MAX = 64
 ANSWER_BYTES = 64 << 10
 ANSWER_TIMEOUT_S = 150.0  # a server may have to import its dataset first
@@ -47,6 +50,11 @@ def shared(
     if unknown:
         raise ValueError(f"sharing has {', '.join(SHARING)}; not {', '.join(map(repr, unknown))}")
     given = _of_experiment()
+    if dataset is not None and not isinstance(dataset, str):
+        raise TypeError(
+            f"shared() takes the name of a dataset, as 'package.module:function', not a {type(dataset).__name__}: each "
+            "process of the node makes it anew; AsyncDataLoader takes the dataset itself"
+        )
     options = {
         "memory_bytes": given.get("memory") or MEMORY_BYTES,
         "workers": given.get("workers") or _workers(),
@@ -56,14 +64,20 @@ def shared(
         factory=dataset or given.get("dataset") or "", arguments=dict(arguments or given.get("arguments") or {})
     )
     order = SharedOrder(
-        shuffle=options.get("shuffle", True),
-        block_size=options.get("block_size", BLOCK_SIZE),
-        group_seed=options.get("group_seed", 0),
+        shuffle=bool(options.get("shuffle", True)),
+        block_size=_whole(options.get("block_size", BLOCK_SIZE), "block_size", least=1, most=COUNT_LIMIT),
+        group_seed=_whole(options.get("group_seed", 0), "group_seed", least=SEED_LEAST, most=-SEED_LEAST - 1),
     )
-    asker = _Asker(name, order, memory_bytes=options["memory_bytes"], workers=options["workers"])
+    memory_bytes = _whole(options["memory_bytes"], "memory_bytes", least=1, most=MEMORY_LIMIT_BYTES)
+    workers = _whole(options["workers"], "workers", least=0, most=WORKERS_LIMIT)
+    asker = _Asker(name, order, memory_bytes=memory_bytes, workers=workers)
     wanted = given.get("shared", True)
     parts = Sharing(order=order, locate=asker.locate if wanted else _nowhere, report=_reporter())
     return SharedDataLoader(name.make(), batch_size, sharing=parts, **loader)
+
+
+def _whole(value: Any, name: str, *, least: int, most: int) -> int:
+    return whole_number(value, what=f"sharing: {name}", least=least, most=most)
 
 
 class _Asker:
@@ -77,7 +91,7 @@ class _Asker:
             "memory_bytes": memory_bytes,
             "workers": min(max(1, workers), WORKERS_MAX),
         }
-        json.dumps(self._request)  # TypeError names what is no JSON value, here and not at the first batch
+        _require_json(name.arguments)  # here and not at the first batch
         self._ask_at = 0.0
 
     def locate(self) -> Path | None:
@@ -94,6 +108,17 @@ class _Asker:
         self._ask_at = time.monotonic() + REFUSED_PAUSE_S
         sys.stderr.write(f"no shared data: {answer.get('error')}; this trial decodes for itself\n")
         return None
+
+
+def _require_json(arguments: Mapping[str, Any]) -> None:
+    for name, value in arguments.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(
+                f"arguments: {name!r} cannot be told to the producer: {error}; it makes the dataset from JSON values, "
+                "such as a path as text"
+            ) from None
 
 
 def _asked(path: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:

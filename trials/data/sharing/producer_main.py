@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trials.data.core.fingerprint import fingerprint
+from trials.data.core.fingerprint import fingerprint, length_of
 from trials.data.errors import SharingError
 from trials.data.sharing.group_order import GroupOrder, GroupSamples
 from trials.data.sharing.producer import ServerOptions, SharedDataServer
@@ -46,7 +46,7 @@ class DatasetName:
             raise SharingError(f"a dataset is named as in 'package.module:function', not {self.factory!r}")
         try:
             found: Any = importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the last two: of a name that no module can have
             raise SharingError(f"the module of dataset {self.factory!r} cannot be imported: {error}") from error
         for part in name.split("."):
             found = getattr(found, part, None)
@@ -76,8 +76,14 @@ def order_of(dataset: Any, shared: SharedOrder) -> GroupOrder:
     """ValueError for a block that holds nothing."""
     if shared.block_size < 1:
         raise ValueError(f"block_size is at least 1, not {shared.block_size}")
+    length = length_of(dataset)
+    if length is None or not (hasattr(dataset, "decode") or hasattr(dataset, "__getitem__")):
+        raise SharingError(
+            f"a {type(dataset).__name__} cannot be shared: it needs __len__, and decode(index) or __getitem__; "
+            "AsyncDataLoader takes what has no index"
+        )
     return GroupOrder(
-        length=len(dataset),
+        length=length,
         shuffle=shared.shuffle,
         block=shared.block_size,
         dataset=fingerprint(dataset),

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trials.arguments import seconds, whole_number
 from trials.data.core.ranks import given_ranks
 from trials.data.core.sample_layout import Layout
 from trials.data.loader import Loader
+from trials.data.loader_options import COUNT_LIMIT, WORKERS_LIMIT, given_seed
 from trials.data.sharing.group_order import GroupSamples
 from trials.data.sharing.producer_client import Link, greeting
 from trials.data.sharing.producer_main import SharedOrder, order_of
@@ -79,7 +81,13 @@ class SharedDataLoader(Loader):
         ranks = given_ranks(rank, world_size)
         shuffled = self._sharing.order.shuffle and own_order
         transform = transform or getattr(dataset, "transform", None)
-        _require_sound(batch_size=batch_size, lag=lag, num_workers=num_workers, timeout=timeout)
+        batch_size = whole_number(batch_size, what="batch_size", least=1, most=COUNT_LIMIT)
+        num_workers = whole_number(num_workers, what="num_workers", most=WORKERS_LIMIT)
+        timeout = seconds(timeout, what="timeout", may_be_zero=False)
+        if seed is not None:
+            seed = given_seed(seed)
+        if lag not in LAGS:
+            raise ValueError(f"lag is {' or '.join(map(repr, LAGS))}, not {lag!r}")
         if sampler is not None and (ranks is not None or zero_copy):
             raise ValueError(
                 "a sampler says itself what each rank gets, and what it gives lies nowhere in one piece: "
@@ -124,14 +132,3 @@ class SharedDataLoader(Loader):
             return Link.open(path, layout, self._hello, patience_s=self._timeout_s)
         except (FileNotFoundError, ConnectionError):
             return None  # it is not there yet, or has just ended
-
-
-def _require_sound(*, batch_size: int, lag: str, num_workers: int, timeout: float) -> None:
-    if batch_size < 1:
-        raise ValueError(f"batch_size is at least 1, not {batch_size}")
-    if lag not in LAGS:
-        raise ValueError(f"lag is {' or '.join(map(repr, LAGS))}, not {lag!r}")
-    if num_workers < 0:
-        raise ValueError(f"num_workers is at least 0, not {num_workers}")
-    if timeout <= 0:
-        raise ValueError(f"timeout is more than 0 seconds, not {timeout}")

@@ -65,8 +65,13 @@ class BatchAssembly:
             raise batch.error
         if batch.plan.ready:
             return Assembled(value=self._collate(list(batch.plan.items)), samples=len(batch.plan.items))
+        if not batch.plan.items:  # a batch sampler gave an empty batch
+            self._freed.append(batch.slot)
+            return Assembled(value=None, empty=True)
         failures = sorted((f for piece in batch.pieces for f in piece.failures), key=lambda f: f.row)
-        if failures and not (skip and all(p.kind != "collate" for p in batch.pieces)):
+        # An iterable that raised has ended: to skip that would be to leave out the rest of it.
+        may_skip = skip and all(p.kind != "collate" and not p.ended for p in batch.pieces)
+        if failures and not may_skip:
             self._freed.append(batch.slot)
             raise_failure(failures[0], batch.worker)
         left = len(batch.plan.items) - len(failures)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from trials.data.core.in_order_pipeline import PAUSE, Plan
@@ -71,9 +72,8 @@ class AskedPlans(Iterator[Plan]):
 
     def _asked(self) -> list[Any]:
         ask = partial(self._source, **{ITERATION: self._iteration}) if self._is_told else self._source
-        given = ask(self._batch_size)
-        items = [] if given is None else list(given)
         short, asked = self._short, self._batch_size
+        items = self._listed(ask(asked), asked)
         if items and short is not None:
             self._ended = True
             raise SourceError(
@@ -90,6 +90,18 @@ class AskedPlans(Iterator[Plan]):
             self._short = len(items)
             return [] if self._drop_last else items
         return items
+
+    def _listed(self, given: Any, asked: int) -> list[Any]:
+        """Its samples; of a generator, which may never end, one more than there may be."""
+        if given is None:
+            return []
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            self._ended = True
+            raise SourceError(
+                f"the data source was asked for {asked} samples and gave a {type(given).__name__}: give a list of "
+                "samples, or of functions that load them; the loader makes the batch"
+            )
+        return list(given) if isinstance(given, Sized) else list(islice(given, asked + 1))
 
 
 class AheadPlans(Iterator[Plan]):

@@ -16,7 +16,7 @@ from trials.data.core.worker_messages import Failure, IterableBegin, Part, failu
 from trials.data.errors import LoaderClosed, SampleError
 from trials.data.workers.batch_assembly import Assembled, raise_failure
 from trials.data.workers.iterable_reader import IterableReader
-from trials.data.workers.sample_maker import Recipe, SampleMaker, number_of
+from trials.data.workers.sample_maker import Recipe, SampleMaker, called_in_errors, number_of
 
 HERE = "the calling process"
 
@@ -115,13 +115,13 @@ class InlineBatches:
                 return list(map(load, items))
             except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
                 row = len(plan.items) - len(list(items)) - 1
-                raise_failure(failure(row, number_of(plan.items[row]), error), HERE, error)
+                raise_failure(failure(row, called_in_errors(plan.items[row]), error), HERE, error)
         samples: list[Any] = []
         for row, item in enumerate(plan.items):
             try:
                 samples.append(self._maker.make(keys, item, number_of(item)))
             except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
-                failures.append(failure(row, number_of(item), error))
+                failures.append(failure(row, called_in_errors(item), error))
                 if not skip:
                     raise_failure(failures[0], HERE, error)
         return samples

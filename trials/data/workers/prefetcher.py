@@ -81,6 +81,7 @@ class Prefetcher:
     # ── the consumer's side ─────────────────────────────────────────────────────────────────────
     def begin(self, epoch: int, plans: Iterator[Plan], begin: IterableBegin | None = None) -> None:
         """A new iteration; what is left of the one before is dropped."""
+        self._require_own()
         if self._pipeline is None:
             self._start(epoch)
         with self._changed:
@@ -96,6 +97,7 @@ class Prefetcher:
 
     def next(self) -> tuple[Plan, Assembled] | None:
         """The next batch; None at the end. Raises what stands in its place."""
+        self._require_own()
         begun = time.perf_counter()
         with self._changed:
             self._await_batch()
@@ -117,6 +119,9 @@ class Prefetcher:
 
     def close(self, timeout_s: float) -> None:
         """All workers are gone when it returns: at the latest half a second after ``timeout_s``."""
+        if not self.is_own:
+            self._closed = True
+            return  # a fork of the trial; the workers are not its own, and the lock may have been held as it was forked
         with self._changed:
             if self._closed:
                 return
@@ -125,8 +130,6 @@ class Prefetcher:
             if self._board is not None:
                 self._board.closing()
             self._changed.notify_all()
-        if os.getpid() != self._owner:
-            return  # a fork of the trial; the workers are not its own
         deadline = time.monotonic() + timeout_s
         if self._thread is not None:
             os.eventfd_write(self._wake, 1)
@@ -144,6 +147,8 @@ class Prefetcher:
 
     def abandon(self) -> None:
         """Nobody wants the rest of the iteration."""
+        if not self.is_own:
+            return
         with self._changed:
             self._let_plans_go()
             if self._pipeline is not None and not self._closed:
@@ -155,6 +160,11 @@ class Prefetcher:
         if self._ring is not None and self._pinned is None:
             memory = self._ring.bytes()
             self._pinned = PinnedRing(memory.ctypes.data, self._ring.size)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process is the one that it was made in: a fork has neither its thread nor its workers."""
+        return os.getpid() == self._owner
 
     @property
     def pool(self) -> WorkerPool | None:
@@ -195,6 +205,13 @@ class Prefetcher:
         if self._closed:
             raise LoaderClosed
 
+    def _require_own(self) -> None:
+        if not self.is_own:
+            raise LoaderClosed(
+                f"this process was forked from process {self._owner}, whose workers load this iteration; begin another "
+                "one here, which has workers of its own"
+            )
+
     def _ended_early(self) -> None:
         with self._changed:
             assert self._pipeline is not None
@@ -218,7 +235,9 @@ class Prefetcher:
             if probed is not None and self._options.worker_type == "auto" and probed.threads_gain >= THREADS_GAIN:
                 self._change_to_threads(workers)
             self._lay_out(probed)
-        except BaseException:
+        except BaseException as error:
+            if self._closed and isinstance(error, OSError):  # by another thread, with all descriptors
+                raise LoaderClosed from error
             self.close(0.0)
             raise
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)

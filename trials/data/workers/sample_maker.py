@@ -42,6 +42,11 @@ def number_of(item: Any) -> int:
     return int(item) if isinstance(item, np.integer) else derive("item", repr(item)) & ((1 << 63) - 1)
 
 
+def called_in_errors(item: Any) -> Any:
+    """What an error calls the sample: its index, or the key that the sampler gave."""
+    return number_of(item) if isinstance(item, (int, np.integer, Call)) else item
+
+
 def copied_recipe(recipe: Recipe) -> Recipe:
     """With a dataset of its own. TypeError where the dataset cannot be copied, or is too large to be."""
     try:

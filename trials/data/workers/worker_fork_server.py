@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from trials.data.errors import INIT_FAILED
 from trials.data.workers.pickling import decode
 from trials.data.workers.record_channel import Channel
 from trials.data.workers.sample_maker import Recipe
@@ -128,7 +129,9 @@ def _become_worker(spawn: Spawn, descriptors: tuple[int, ...], scene: _Scene, se
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=False)
         keep_freed_memory()
         worker = Worker(channel, scene.recipe, globals_too=True)
+        code = INIT_FAILED
         _prepare_libraries(spawn, scene.recipe)
+        code = 1
         worker.run()
         code = 0
     except BaseException as error:  # noqa: BLE001  # a fork of another program must not go on in that program

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from trials.learner.coordination.frames import learner_name, require_own
+from trials.arguments import seconds
+from trials.learner.coordination.frames import FRAME_BYTES, learner_name, require_own
 from trials.learner.coordination.journal import VERSION, Journal, JournalError
 from trials.learner.coordination.link import Link
 from trials.learner.coordination.messages import Demand, Ended, LearnInfo
@@ -19,6 +22,7 @@ from trials.wire.plain import from_plain, to_plain
 DEMANDS_KEPT = 1000  # of each learner, the newest: one that goes on from a checkpoint asks for them again
 LOST_AFTER_S = 600.0
 LOOK_S = 1.0  # at learners that do not answer
+INFO_BYTES = FRAME_BYTES - (1 << 12)  # of the info of a task: it is sent in one frame
 
 
 class Chooser(Protocol):
@@ -57,7 +61,9 @@ class Coordinator:
         journal: str | os.PathLike[str],
         lost_after_s: float = LOST_AFTER_S,
     ) -> None:
-        self._place, self._chooser, self._lost_after_s = Path(place).absolute(), chooser, lost_after_s
+        _require_chooser(chooser)
+        self._lost_after_s = seconds(lost_after_s, what="lost_after_s", may_be_zero=False)
+        self._place, self._chooser = Path(place).absolute(), chooser
         require_own(self._place)
         self._journal = Journal(journal)
         self._id = ""
@@ -80,8 +86,8 @@ class Coordinator:
         LearnerLostError for one that nobody is for ``lost_after_s``; LearnerRefusedError for one that is at another
         task, or was started with other info. What the chooser raises comes through as it is.
         """
-        for name in tasks:
-            learner_name(name)
+        for name, info in _checked(tasks).items():
+            _require_sendable(name, info)
             self._heard.setdefault(name, 0)
             self._decided.setdefault(name, {})
         links = [
@@ -99,6 +105,7 @@ class Coordinator:
 
     def close_learner(self, name: str) -> None:
         """It ends after the iteration that runs. For the chooser, too."""
+        learner_name(name)
         self._closing.add(name)
 
     def close(self) -> None:
@@ -166,9 +173,7 @@ class Coordinator:
                     "kept: it should save checkpoints more often"
                 )
             data = self._chooser.sample(name, demand)
-            data = None if data is None else list(data)
-            if data is not None and len(data) > demand.batch_size:
-                raise ValueError(f"the chooser gave {len(data)} samples where {demand.batch_size} were wanted")
+            data = None if data is None else _listed(data, demand.batch_size)
             self._record({"kind": "demand", "learner": name, "demand": to_plain(demand), "data": data or None})
         return decided[iteration]
 
@@ -219,3 +224,45 @@ class Coordinator:
         self._decided = {name: dict(found) for name, found in line["decided"].items()}
         self._ended = {name: from_plain(Ended, found, where="ended") for name, found in line["ended"].items()}
         self._chooser.load_state_dict(line["chooser"])  # type: ignore[attr-defined]  # it has a state
+
+
+# ── what the caller and its chooser give ────────────────────────────────────────────────────────
+def _require_chooser(chooser: Any) -> None:
+    if isinstance(chooser, type) or not callable(getattr(chooser, "sample", None)):
+        raise TypeError(f"chooser is an object with sample(learner, demand), not {chooser!r:.60}")
+    if hasattr(chooser, "state_dict") != hasattr(chooser, "load_state_dict"):
+        raise TypeError(
+            f"the chooser, a {type(chooser).__name__}, has only one of state_dict and load_state_dict: with both the "
+            "journal is shortened, and with neither it is not"
+        )
+
+
+def _checked(tasks: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(tasks, Mapping):
+        raise TypeError(f"run takes a mapping of learners to infos, as {{'left': {{'lr': 0.1}}}}, not {tasks!r:.60}")
+    return tasks
+
+
+def _require_sendable(name: Any, info: Any) -> None:
+    """The info of a task, as a frame can hold it. TypeError and ValueError name the learner."""
+    if not isinstance(name, str):
+        raise TypeError(f"a learner's name is text, not {name!r:.60}")
+    learner_name(name)
+    if not isinstance(info, Mapping):
+        raise TypeError(f"learner {name!r}: its info is a mapping of JSON values, not {info!r:.60}")
+    try:
+        size = len(json.dumps(dict(info)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"learner {name!r}: its info cannot be sent: {error}; it has JSON values only") from None
+    if size > INFO_BYTES:
+        raise ValueError(f"learner {name!r}: its info has {size} bytes, and {INFO_BYTES} at most can be sent")
+
+
+def _listed(data: Any, wanted: int) -> list[Any]:
+    """What the chooser gave, which may be a generator without an end."""
+    if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
+        raise TypeError(f"the chooser gave a {type(data).__name__}: sample() returns a list of JSON values, or None")
+    found = list(islice(data, wanted + 1))
+    if len(found) > wanted:
+        raise ValueError(f"the chooser gave more samples than the {wanted} that were wanted")
+    return found

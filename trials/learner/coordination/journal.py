@@ -40,6 +40,7 @@ class Journal:
             raise JournalError(f"another coordinator is at work with {self.path}") from None
         self._file = self._opened()
         self._size = 0
+        self._is_closed = False
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """From the beginning; to be gone through once, before the first ``add``. JournalError names a damaged line."""
@@ -56,6 +57,8 @@ class Journal:
     def add(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The line as it will be read. JournalError past LIMIT_BYTES, ValueError past LINE_BYTES, TypeError for what
         JSON cannot say. After an OSError, as of a full disk, nothing of the line is there."""
+        if self._is_closed:  # the number of its descriptor may be another file's by now
+            raise JournalError(f"{self.path} was closed; make a new coordinator to go on")
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(data) > LINE_BYTES:
             raise ValueError(
@@ -87,8 +90,11 @@ class Journal:
         self._file, self._size = self._opened(), len(data)
 
     def close(self) -> None:
-        os.close(self._file)
-        os.close(self._lock)
+        """It may be called again."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._file)
+            os.close(self._lock)
 
     def _opened(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

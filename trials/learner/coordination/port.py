@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from trials.arguments import seconds
 from trials.files import read_record, to_json, write_atomically
 from trials.learner.coordination.door import Door
 from trials.learner.coordination.driven_task import RECORD_BYTES, DrivenTask
@@ -72,14 +73,16 @@ class LearnerPort:
 
         A learner that was killed has it at once. TimeoutError when there is none in time.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + seconds(timeout_s, what="timeout_s")
         with self._changed:
             while self._task.task_id is None:
+                if self._is_gone:
+                    raise RuntimeError("the learner's port was closed; wait for a task inside its `with` block")
                 if self._is_asked_to_stop():
                     return None
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"no coordinator has started {self.name!r} in {self.place} in {timeout_s:g} s")
-                self._changed.wait(LOOK_S)
+                self._wait()
             return self._task.info
 
     def data_source(self, make: Make = list) -> PortSource:
