@@ -227,6 +227,26 @@ def test_a_choice_without_an_end_is_not_waited_for() -> None:
     assert _listed(iter("ab"), 3) == ["a", "b"]
 
 
+def test_a_coordinator_that_was_closed_waits_for_nobody(tmp_path: Path) -> None:
+    coordinator = a_coordinator(tmp_path)
+    coordinator.close()
+    coordinator.close()
+    with pytest.raises(JournalError, match="was closed; make a new coordinator"):
+        coordinator.run({"left": {}})
+
+
+def test_a_choice_that_cannot_be_sent_is_told_with_the_learner_and_the_iteration(tmp_path: Path) -> None:
+    class Objects(Chooser):
+        def sample(self, learner: str, demand: Demand) -> list[Any] | None:
+            return [object()]
+
+    said = r"what the chooser gave learner 'left' for iteration 3 cannot be sent: .*object"
+    with a_coordinator(tmp_path, chooser=Objects()) as coordinator:
+        coordinator._decided["left"] = {}
+        with pytest.raises(TypeError, match=said):
+            coordinator._data_for("left", Demand(batch_size=1, cur_learner_iter=3))
+
+
 def test_a_journal_that_was_closed_touches_no_file_that_has_its_number_now(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     assert list(journal.lines()) == []

@@ -84,10 +84,7 @@ class SharedDataLoader(Loader):
         batch_size = whole_number(batch_size, what="batch_size", least=1, most=COUNT_LIMIT)
         num_workers = whole_number(num_workers, what="num_workers", most=WORKERS_LIMIT)
         timeout = seconds(timeout, what="timeout", may_be_zero=False)
-        if seed is not None:
-            seed = given_seed(seed)
-        if lag not in LAGS:
-            raise ValueError(f"lag is {' or '.join(map(repr, LAGS))}, not {lag!r}")
+        _require_lag(lag)
         if sampler is not None and (ranks is not None or zero_copy):
             raise ValueError(
                 "a sampler says itself what each rank gets, and what it gives lies nowhere in one piece: "
@@ -104,7 +101,7 @@ class SharedDataLoader(Loader):
         making = Making(
             order=order,
             samples=GroupSamples(dataset, group_seed=self._sharing.order.group_seed),
-            seed=int(os.environ.get(ENV_SEED, "0")) if seed is None else seed,
+            seed=int(os.environ.get(ENV_SEED, "0")) if seed is None else given_seed(seed),
             own_order=own_order,
             transform=transform,
             collate=collate_fn,
@@ -132,3 +129,8 @@ class SharedDataLoader(Loader):
             return Link.open(path, layout, self._hello, patience_s=self._timeout_s)
         except (FileNotFoundError, ConnectionError):
             return None  # it is not there yet, or has just ended
+
+
+def _require_lag(lag: str) -> None:
+    if lag not in LAGS:
+        raise ValueError(f"lag is {' or '.join(map(repr, LAGS))}, not {lag!r}")

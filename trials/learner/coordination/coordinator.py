@@ -86,6 +86,7 @@ class Coordinator:
         LearnerLostError for one that nobody is for ``lost_after_s``; LearnerRefusedError for one that is at another
         task, or was started with other info. What the chooser raises comes through as it is.
         """
+        self._journal.require_open()
         for name, info in _checked(tasks).items():
             _require_sendable(name, info)
             self._heard.setdefault(name, 0)
@@ -174,7 +175,13 @@ class Coordinator:
                 )
             data = self._chooser.sample(name, demand)
             data = None if data is None else _listed(data, demand.batch_size)
-            self._record({"kind": "demand", "learner": name, "demand": to_plain(demand), "data": data or None})
+            try:
+                self._record({"kind": "demand", "learner": name, "demand": to_plain(demand), "data": data or None})
+            except TypeError as error:
+                raise TypeError(
+                    f"what the chooser gave learner {name!r} for iteration {iteration} cannot be sent: {error}; "
+                    "sample() returns JSON values, such as the names of files"
+                ) from error
         return decided[iteration]
 
     # ── the story ───────────────────────────────────────────────────────────────────────────────

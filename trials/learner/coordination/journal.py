@@ -57,8 +57,7 @@ class Journal:
     def add(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The line as it will be read. JournalError past LIMIT_BYTES, ValueError past LINE_BYTES, TypeError for what
         JSON cannot say. After an OSError, as of a full disk, nothing of the line is there."""
-        if self._is_closed:  # the number of its descriptor may be another file's by now
-            raise JournalError(f"{self.path} was closed; make a new coordinator to go on")
+        self.require_open()
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(data) > LINE_BYTES:
             raise ValueError(
@@ -77,6 +76,11 @@ class Journal:
             raise
         self._size += len(data)
         return self._read(data, 0)
+
+    def require_open(self) -> None:
+        """JournalError where it was closed: the number of its descriptor may be another file's by now."""
+        if self._is_closed:
+            raise JournalError(f"{self.path} was closed; make a new coordinator to go on")
 
     @property
     def is_long(self) -> bool:

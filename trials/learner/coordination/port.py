@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,7 @@ class LearnerPort:
         self._priorities: list[float] = []
         self._changed = threading.Condition()
         self._is_gone = False
+        self._has_given = self._has_told = False  # data to the loader; what was learnt of it to the coordinator
         self._door = Door(listen(self.place, self.name), self._changed, self._answer)
 
     # ── for the script ──────────────────────────────────────────────────────────────────────────
@@ -102,6 +104,11 @@ class LearnerPort:
         with self._changed:
             self._is_gone = True
             self._door.ring()
+            if self._has_given and not self._has_told:
+                sys.stderr.write(
+                    f"learner {self.name!r} has told its coordinator nothing of what it learnt, nor that it has ended: "
+                    "give the Learner hooks=[port.hook()]\n"
+                )
         self._door.close()
         (self.place / socket_name(self.name)).unlink(missing_ok=True)
         os.close(self._lock)
@@ -165,6 +172,7 @@ class LearnerPort:
                     raise LoopStopped(ASKED_TO_STOP)
                 self._wait()
                 there, data = self._task.taken()
+            self._has_given = True
             return data
 
     def remember(self, samples: Sequence[Any], priorities: Sequence[float]) -> None:
@@ -179,6 +187,7 @@ class LearnerPort:
 
     def tell(self, number: int, metrics: Mapping[str, Any]) -> None:
         """What iteration ``number``, counted from 1, has learnt. It waits while 16 MiB of that were not taken."""
+        self._has_told = True
         info = LearnInfo(
             number=number,
             metrics={name: float(value) for name, value in metrics.items()},
