@@ -5,6 +5,7 @@ Judged from its trials as they are kept. Every list has a bound, above which poi
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +140,7 @@ class Analyses:
         """Learning curves of the first objective: those of the best trials, then of the newest, ``limit`` in all."""
         trials = [entry for entry in self.trials.entries if entry.step is not None]
         maximize = self.objective.goal is Goal.MAXIMIZE
-        ranked = sorted(trials, key=lambda t: _rank(t.value, maximize=maximize))
+        ranked = heapq.nsmallest(limit, trials, key=lambda t: _rank(t.value, maximize=maximize))  # as sorted has them
         newest = trials[max(0, len(trials) - limit // 2) :]
         # The newest ones may be among the best ones; then there is room for more of these.
         chosen = dict(islice({t.number: t for t in [*newest, *ranked]}.items(), limit))
