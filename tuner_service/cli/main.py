@@ -347,7 +347,7 @@ def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:
     asset.add_argument("target", metavar="DIR", nargs="?", help="of get: where to (default: a folder of its name)")
     asset.add_argument("--name", help="of add: it becomes the next version of this name")
     asset.add_argument(
-        "--kind", choices=("code", "dataset", "model", "output"), help="of add and ls (default: dataset)"
+        "--kind", choices=("code", "dataset", "model", "output"), help="of add (default: dataset); of ls: only these"
     )
 
 
@@ -375,7 +375,7 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     trials = _command(commands, "trials", help="list the trials of an experiment", output=True)
     _add_experiment(trials)
     trials.add_argument("--status", action="append", metavar="STATUS", help="only these; may be repeated")
-    trials.add_argument("--metrics", action="store_true", help="with every report (json, jsonl, yaml)")
+    trials.add_argument("--metrics", action="store_true", help="with every report; not in a table")
     best = _command(commands, "best", help="show the best trial and how it was found", output=True)
     _add_experiment(best)
     compare = _command(commands, "compare", help="show experiments side by side, and how they differ", output=True)

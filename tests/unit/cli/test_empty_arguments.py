@@ -1,4 +1,4 @@
-"""A variable of a shell that is not set leaves an empty argument: nothing is done instead of what it should name."""
+"""An empty argument, which a variable of a shell leaves that is not set, and an option that would do nothing."""
 
 from __future__ import annotations
 
@@ -44,3 +44,20 @@ def test_a_path_of_a_user_that_there_is_not_is_refused(capsys: pytest.CaptureFix
     assert main(["init", "~no-such-user/search"]) == 2
 
     assert capsys.readouterr().err.startswith("tuner: a path begins with ~, and there is no such user")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["trials", "@last", "--metrics"], "`tuner export @last --metrics FILE`"),
+        (["agent", "ls", "--force"], "--force belongs to the action rm of `tuner agent`"),
+        (["agent", "rm", "gpu-7", "--cancel"], "--cancel belongs to the action drain of `tuner agent`"),
+        (["agent", "drain", "gpu-7", "--label", "zone=b"], "--label belongs to the action join of `tuner agent`"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    line: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line) == 2
+
+    assert said in capsys.readouterr().err

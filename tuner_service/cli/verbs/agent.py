@@ -16,6 +16,11 @@ from tuner_service.config import default_home
 GIB = 2**30
 LOCAL_AGENT, NODE_PREFIX = "local", "ray-"  # the names of agents whose tokens are the service's own
 PASSED_ON = ("ca", "cpus", "memory", "devices", "bandwidth", "token_file")  # to the agent, under the same words
+OPTIONS = {
+    "join": ("id", "label", "insecure_network", *PASSED_ON[1:]),
+    "drain": ("cancel",),
+    "rm": ("force",),
+}
 
 
 def _said(node: Row) -> str:
@@ -36,6 +41,7 @@ NODE_COLUMNS: tuple[Column, ...] = (
 
 
 def run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
     if arguments.action == "join":
         return _join(arguments)
     if (arguments.action == "ls") != (not arguments.what) or len(arguments.what) > 1:
@@ -54,6 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
                 client.call("DELETE", f"{agent_path(arguments.what[0])}{'?force=true' if arguments.force else ''}")
                 say(f"agent {arguments.what[0]} is forgotten; {what_keeps_away(arguments.what[0])}")
     return ExitCode.OK
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """CommandError for an option of another action, which would be passed over in silence."""
+    for action, names in OPTIONS.items():
+        given = [name for name in names if getattr(arguments, name)]
+        if given and arguments.action != action:
+            option = f"--{given[0].replace('_', '-')}"
+            raise CommandError(f"{option} belongs to the action {action} of `tuner agent`", ExitCode.USAGE)
 
 
 def what_keeps_away(agent: str) -> str:

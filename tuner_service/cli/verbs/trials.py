@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
-from tuner_service.cli.output.exit_codes import ExitCode
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.repeating import repeated
 from tuner_service.cli.output.tables import (
     aligned_columns,
@@ -27,6 +27,12 @@ TRIAL_RIGHT = (True, False, False, True, True, True, True, False)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.metrics and arguments.output in {"table", "id"}:
+        raise CommandError(
+            "a table has no room for every report: add -o json, jsonl, csv or yaml, or write them to a file with "
+            f"`tuner export {arguments.reference} --metrics FILE`",
+            ExitCode.USAGE,
+        )
     query: dict[str, Any] = {"status": arguments.status} if arguments.status else {}
     with connected(settings_of(arguments)) as client:
         experiment_id = resolve_experiment(client, arguments.reference)
