@@ -286,6 +286,7 @@ def test_a_verb_without_arguments_takes_none(api: ApiService, verb: str) -> None
     answer = api.client.post(f"/api/v1/experiments/{experiment_id}/{verb}", json={"force": True})
 
     assert answer.status_code == 422
+    assert answer.json()["errors"] == [{"pointer": "/force", "detail": "no such field; known: none"}]
     assert len(api.runner.commands) == 1
 
 
