@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trials.wire.addresses import ACTIVE_HEADER, address_told
-from tuner_service.client_paths import target_of
+from tuner_service.client_paths import target_of, unwritable
 from tuner_service.client_tls import opened, system_context
 from tuner_service.told import told
 
@@ -132,7 +132,7 @@ class ServiceConnection:
             try:
                 data = json.dumps(body, allow_nan=False).encode()
             except ValueError as exc:  # NaN, too deep, too many digits
-                raise UnsendableError(f"the request cannot be written as JSON: {exc}") from exc
+                raise UnsendableError(f"the request cannot be written as JSON: {unwritable(body) or exc}") from exc
             sent["Content-Type"] = "application/json"
         answer = self._exchange(method, target, data=data, headers=sent, timeout_s=timeout_s)
         if answer.status >= REFUSING_STATUS:

@@ -1,12 +1,15 @@
-"""What requests are sent to, and how columns are read: pure functions of the client."""
+"""What requests are sent to, why one cannot be written, how columns are read: pure functions of the client."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 ACCEPTED = 202
+LOOKED_AT = 100_000  # values of a request that cannot be written, for the one that is why
+MOST_WHOLE = 10**1_000  # of which a service takes no more digits
 _BYTES = "surrogateescape"  # what was typed and is no text goes as its bytes; the service has nothing of that name
 
 
@@ -40,6 +43,23 @@ def experiment_path(experiment_id: str) -> str:
 
 def trial_path(experiment_id: str, number: int) -> str:
     return f"/api/v1/trials/{quote(experiment_id, safe='', errors=_BYTES)}/{number}"
+
+
+def unwritable(body: Any) -> str:
+    """Which number of ``body`` JSON does not have, by its pointer; empty where that is not why it cannot be written."""
+    pending, seen = [("", body)], 0
+    while pending and seen < LOOKED_AT:
+        pointer, item = pending.pop()
+        seen += 1
+        if isinstance(item, Mapping):
+            pending += [(f"{pointer}/{name}", part) for name, part in item.items()]
+        elif isinstance(item, list | tuple):
+            pending += [(f"{pointer}/{place}", part) for place, part in enumerate(item)]
+        elif isinstance(item, float) and not math.isfinite(item):
+            return f"{pointer or '/'} is {item}, and a number there is finite"
+        elif isinstance(item, int) and abs(item) > MOST_WHOLE:
+            return f"{pointer or '/'} is a whole number of too many digits"
+    return ""
 
 
 def is_done(status: int) -> bool:

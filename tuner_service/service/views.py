@@ -145,7 +145,9 @@ def _waits(experiment: Experiment, running: int) -> bool:
 
 
 def _left_out(template: TrialTemplate, variables: Sequence[str]) -> list[str]:
-    """Names of the service's variables that trials are not given, and somebody may miss."""
+    """Names of variables of the service that launched trials are not given, and somebody may miss."""
+    if template.is_asked_for:
+        return []
     return left_out(list(variables), [*template.environment, *template.secrets, *template.pass_environment])
 
 

@@ -55,6 +55,16 @@ def test_the_parameter_that_makes_trials_fail_is_shown() -> None:
     assert experiment_text({**view, "failures": {"rule": None}}) == experiment_text(view)
 
 
+def test_where_evaluators_ask_nobody_is_told_of_variables_that_no_trial_could_miss() -> None:
+    launched, asked = a_spec(), replace(a_spec(), trial=replace(a_spec().trial, lease_s=10.0, command=()))
+    shown = [
+        experiment_detail_view(an_experiment(spec=spec), now=START, best=None, variables=("WANDB_API_KEY",))["left_out"]
+        for spec in (launched, asked)
+    ]
+
+    assert shown == [["WANDB_API_KEY"], []]
+
+
 def test_a_variable_that_is_to_be_passed_on_and_is_not_set_is_named_with_what_to_do() -> None:
     trial = replace(a_spec().trial, pass_environment=("WANDB_API_KEY", "SET", "OWN"), environment={"OWN": "1"})
     experiment = an_experiment(spec=replace(a_spec(), trial=trial))

@@ -152,7 +152,9 @@ def _fault(error: Any, model: type[BaseModel]) -> Fault:
 def unknown_field(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(name[:MAX_SHOWN], names, n=1)
-    return f"no such field; did you mean {near[0]!r}?" if near else f"no such field; known: {', '.join(names) or 'none'}"
+    return (
+        f"no such field; did you mean {near[0]!r}?" if near else f"no such field; known: {', '.join(names) or 'none'}"
+    )
 
 
 def _fields(model: type[BaseModel], location: Iterable[Any]) -> list[str]:

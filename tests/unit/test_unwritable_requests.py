@@ -1,0 +1,34 @@
+"""A request that JSON has no form for is refused before it is sent, and says which number is why."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tuner_service.client import Client, UnsendableError
+from tuner_service.client_paths import unwritable
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"assessor": {"args": {"upper": math.nan}}}, "/assessor/args/upper is nan, and a number there is finite"),
+        ({"a": [1, (2, -math.inf)]}, "/a/1/1 is -inf, and a number there is finite"),
+        ({"seed": 10**5_000}, "/seed is a whole number of too many digits"),
+        (math.inf, "/ is inf, and a number there is finite"),
+    ],
+)
+def test_the_number_is_named_by_its_pointer(body: Any, said: str) -> None:
+    assert unwritable(body) == said
+    with pytest.raises(UnsendableError, match=f"cannot be written as JSON: {said}"):
+        Client("http://127.0.0.1:9", "t").create(body)
+
+
+def test_what_holds_itself_is_told_as_the_library_tells_it() -> None:
+    body: dict[str, Any] = {"a": 1.5}
+    body["self"] = body
+
+    with pytest.raises(UnsendableError, match="cannot be written as JSON: Circular reference"):
+        Client("http://127.0.0.1:9", "t").create(body)
