@@ -15,12 +15,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 STEP_S = 0.25
 SAY_EVERY_S = 2.0  # also where nothing has changed
 SILENT_S = 5.0  # for Ray's head to answer, before people are told that it does not
 LET_GO_S = 3.0  # once the service is gone, for what nobody will use to be taken back
+AUTO, AUTH_MODE = "auto", "RAY_AUTH_MODE"
 EXIT_NO_RAY = 5
 EXIT_NOT_CONNECTED = 6
 EXIT_BAD_FRAME = 7
@@ -121,7 +123,7 @@ def main() -> int:
     try:
         driver.connect()
     except Exception as exc:  # noqa: BLE001  # whatever Ray raises: the service says it, and tries again
-        pipe.say({"kind": "trouble", "message": f"Ray at {start.get('address')}: {_sentence(exc)}"})
+        pipe.say({"kind": "trouble", "message": not_connected(str(start.get("address")), exc, os.environ)})
         return EXIT_NOT_CONNECTED
     reconciler = Reconciler(driver, str(start.get("lineage")))
     watch = Watch(pipe, str(start.get("address")))
@@ -137,6 +139,13 @@ def main() -> int:
         if seen != said or time.monotonic() - said_at >= SAY_EVERY_S:
             pipe.say(seen)
             said, said_at = seen, time.monotonic()
+
+
+def not_connected(address: str, exc: Exception, environ: Mapping[str, str]) -> str:
+    """What people are told. Ray names no token where one is asked for, and looks for one by itself with "auto" only."""
+    is_open = address != AUTO and AUTH_MODE not in environ
+    hint = f"; if that cluster asks for a token, start the service with {AUTH_MODE}=token" if is_open else ""
+    return f"Ray at {address}: {_sentence(exc)}{hint}"
 
 
 def _sentence(exc: Exception) -> str:
