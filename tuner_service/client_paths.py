@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 ACCEPTED = 202
-LOOKED_AT = 100_000  # values of a request that cannot be written, for the one that is why
+MOST_DEEP = 50  # levels in one another, of which a service takes no more
 MOST_WHOLE = 10**1_000  # of which a service takes no more digits
 _BYTES = "surrogateescape"  # what was typed and is no text goes as its bytes; the service has nothing of that name
 
@@ -47,19 +47,21 @@ def trial_path(experiment_id: str, number: int) -> str:
 
 def unwritable(body: Any) -> str:
     """Which number of ``body`` JSON does not have, by its pointer; empty where that is not why it cannot be written."""
-    pending, seen = [("", body)], 0
-    while pending and seen < LOOKED_AT:
-        pointer, item = pending.pop()
-        seen += 1
-        if isinstance(item, Mapping):
-            pending += [(f"{pointer}/{name}", part) for name, part in item.items()]
-        elif isinstance(item, list | tuple):
-            pending += [(f"{pointer}/{place}", part) for place, part in enumerate(item)]
-        elif isinstance(item, float) and not math.isfinite(item):
-            return f"{pointer or '/'} is {item}, and a number there is finite"
-        elif isinstance(item, int) and abs(item) > MOST_WHOLE:
-            return f"{pointer or '/'} is a whole number of too many digits"
-    return ""
+    return _unwritable(body, "", set())
+
+
+def _unwritable(item: Any, pointer: str, seen: set[int]) -> str:
+    """``seen``: what was looked into already, by its identity, so that what holds itself has an end."""
+    if isinstance(item, float) and not math.isfinite(item):
+        return f"{pointer or '/'} is {item}, and a number there is finite"
+    if isinstance(item, int) and abs(item) > MOST_WHOLE:
+        return f"{pointer or '/'} is a whole number of too many digits"
+    parts: Iterable[tuple[Any, Any]] = ()
+    if id(item) not in seen and pointer.count("/") < MOST_DEEP:
+        parts = item.items() if isinstance(item, Mapping) else enumerate(item) if isinstance(item, list | tuple) else ()
+    seen.add(id(item))
+    found = (_unwritable(part, f"{pointer}/{name}", seen) for name, part in parts)
+    return next(filter(None, found), "")
 
 
 def is_done(status: int) -> bool:

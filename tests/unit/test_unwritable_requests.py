@@ -28,7 +28,7 @@ def test_the_number_is_named_by_its_pointer(body: Any, said: str) -> None:
 
 def test_what_holds_itself_is_told_as_the_library_tells_it() -> None:
     body: dict[str, Any] = {"a": 1.5}
-    body["self"] = body
+    body["self"] = body["again"] = [body, body]
 
     with pytest.raises(UnsendableError, match="cannot be written as JSON: Circular reference"):
         Client("http://127.0.0.1:9", "t").create(body)
