@@ -77,7 +77,7 @@ SETTINGS = (
         flag="--log-format",
         environment="TUNER_LOG_FORMAT",
         default="auto",
-        meaning="of the logs of service, agent and what they start: json, text, or auto: text on a terminal, else json",
+        meaning="form of the logs of service, agent and what they start: json, text, or auto (text on a terminal)",
         of_project=True,
     ),
     Setting(
