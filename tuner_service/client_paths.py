@@ -33,6 +33,10 @@ def agent_path(name: str) -> str:
     return f"/api/v1/agents/{quote(name, safe='', errors=_BYTES)}"
 
 
+def token_path(name: str) -> str:
+    return f"/api/v1/tokens/{quote(name, safe='', errors=_BYTES)}"
+
+
 def asset_path(reference: str) -> str:
     return f"/api/v1/assets/{quote(reference, safe='@:', errors=_BYTES)}"
 

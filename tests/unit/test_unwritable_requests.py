@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tuner_service.client import Client, UnsendableError
-from tuner_service.client_paths import unwritable
+from tuner_service.client_paths import agent_path, asset_path, experiment_path, group_path, token_path, unwritable
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,8 @@ def test_what_holds_itself_is_told_as_the_library_tells_it() -> None:
 
     with pytest.raises(UnsendableError, match="cannot be written as JSON: Circular reference"):
         Client("http://127.0.0.1:9", "t").create(body)
+
+
+@pytest.mark.parametrize("path", [agent_path, asset_path, experiment_path, group_path, token_path])
+def test_a_name_that_was_typed_and_is_no_text_goes_as_its_bytes(path: Callable[[str], str]) -> None:
+    assert path("a\udcff/b").endswith("/a%FF%2Fb")

@@ -155,8 +155,10 @@ def test_the_default_group_may_have_a_quota_and_lose_it_again(h: Harness) -> Non
     delete(h, "default")
 
     assert running(h) == 4
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match="no quota of the group 'default'; the group itself is always there"):
         delete(h, "default")
+    with pytest.raises(NotFoundError, match="no quota group 'another'"):
+        delete(h, "another")
 
 
 def test_there_are_no_more_groups_than_the_limit(h: Harness) -> None:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from tuner_service.cli.context import connected, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, moment_text, print_object, print_rows
 from tuner_service.client import Client
+from tuner_service.client_paths import token_path
 
 PATH = "/api/v1/tokens"
 FILE_MODE = 0o600
@@ -58,7 +58,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _path(name: str) -> str:
     if name in {"", ".", ".."}:
         raise CommandError(f"there is no token {name!r}; `tuner token ls` lists them", ExitCode.NOT_FOUND)
-    return f"{PATH}/{quote(name, safe='')}"
+    return token_path(name)
 
 
 def _lasting(arguments: argparse.Namespace) -> dict[str, Any]:
