@@ -156,4 +156,7 @@ class NoOtherTrials:
     def entries(self, number: int, *, step: int | None, is_stopping: Callable[[], bool]) -> list[Entry]:
         """CheckpointMissingError."""
         del step, is_stopping
-        raise CheckpointMissingError(f"this script runs alone, so there is no {describe_trial(number)} to restore from")
+        raise CheckpointMissingError(
+            f"this script runs alone, so there is no {describe_trial(number)} to choose from, nor a step; "
+            "trial.restore() gives its own newest checkpoint"
+        )

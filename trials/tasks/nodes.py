@@ -23,6 +23,7 @@ QUIT_TIMEOUT_S = 30.0
 READ_BYTES = 1 << 16
 HERE = "127.0.0.1"
 FOLDER_KIND = "tuner-tasks"  # of temporary workspaces
+QUIT: Order = {"do": "quit"}  # said besides closing: a fork of this process may hold the descriptor open
 
 
 class Lines:
@@ -61,10 +62,19 @@ class Lines:
 
     def close_orders(self) -> None:
         """As ``close``, and what the runner says until its end can still be read."""
+        self._say_quit()
         os.close(self._orders)
+
+    def _say_quit(self) -> None:
+        """Where there is room: a runner that does not read is not waited for."""
+        poller = select.poll()
+        poller.register(self._orders, select.POLLOUT)
+        if poller.poll(0):
+            self.order(QUIT)
 
     def close(self) -> None:
         """The runner ends everything and itself."""
+        self._say_quit()
         os.close(self._orders)
         if self._events != self._orders:
             os.close(self._events)

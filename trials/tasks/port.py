@@ -10,6 +10,7 @@ runners and moves lines. So the same program does the same over pipes, sockets o
 | ``run``: job, instances, plan, interval_ms | starts the instances at once: each a ``command`` with an ``environment``, or the ``plan`` (base64) where it has no command; with ``interval_ms`` the plan is run again and again | ``ended``: job, failure (None, or instance, why, code), once: at the first failure, or when all have ended well |
 | ``end``: job | lets a repeated job run once more, for the last time | ``ended`` |
 | ``stop``: grace_s | SIGTERM, and SIGKILL after the grace, to everything on the node; more may be run afterwards | ``stopped`` |
+| ``quit`` | as when the orders close | |
 | ``outputs``: names | reads what the node's tasks gave | ``output``: name, kind, data (base64), for each that is there; then ``given`` |
 
 When the session's end of the orders closes, however that came, a runner ends everything that runs below it, removes a

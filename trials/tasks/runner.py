@@ -67,15 +67,17 @@ class Runner:
         # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
         self._waker = Waker([signal.SIGCHLD, signal.SIGTERM])
         self._pid = os.getpid()
+        self._starter = os.pidfd_open(os.getppid())
         self._nonce = f"runner-{secrets.token_hex(8)}"  # of no process: what runs here is found below this one
 
     def run(self) -> None:
-        """Until the session has closed its end."""
+        """Until the session has closed its end, or said so, or the process that started this one is gone: a fork of
+        that may hold the end open for as long as it lives."""
         while True:
-            ready = self._wait(None, self._commands)
+            ready = self._wait(None, self._commands, self._starter)
             if ready & {self._commands, self._waker.descriptor} or self._is_saying_its_last:
                 self._look()
-            if self._commands in ready and not self._take_commands():
+            if self._starter in ready or (self._commands in ready and not self._take_commands()):
                 return
 
     def _wait(self, seconds: float | None, *also: int) -> set[int]:
@@ -103,7 +105,10 @@ class Runner:
             return bool(data)
         whole, self._rest = bytes(self._rest) + data[:end_of_line], bytearray(data[end_of_line + 1 :])
         for line in whole.split(b"\n"):
-            self._follow(json.loads(line))
+            order = json.loads(line)
+            if order["do"] == "quit":
+                return False
+            self._follow(order)
         return True
 
     def _follow(self, order: dict[str, Any]) -> None:
@@ -119,7 +124,7 @@ class Runner:
             case "outputs":
                 self._give(order["names"])
             case _:
-                raise ValueError(f"unknown order {order['do']!r}; known: prepare, run, end, stop, outputs")
+                raise ValueError(f"unknown order {order['do']!r}; known: prepare, run, end, stop, outputs, quit")
 
     def _tell(self, event: dict[str, Any]) -> None:
         data = memoryview(json.dumps(event).encode() + b"\n")
