@@ -65,7 +65,7 @@ class RayExecutor:
     _bridge_at: float = 0.0
     _next_bridge: float = 0.0
     _backoff_s: float = 0.0
-    _is_begun: bool = False  # whether this bridge was told where the cluster is
+    _told_address: str = ""  # where this bridge was told that the cluster is
     _trouble: str = WAITING
     _frame: dict[str, Any] | None = None  # the newest of this bridge
     _observed: tuple[Observed, ...] = ()
@@ -242,7 +242,7 @@ class RayExecutor:
         if self._cluster is not None:
             self._cluster.see_to_it()
         if self._bridge is None and moment >= self._next_bridge:
-            self._frame, self._sent, self._is_begun = None, {}, False
+            self._frame, self._sent, self._told_address = None, {}, ""
             self._bridge_at = moment
             self._bridge = BridgeLink(
                 folder=self.folder,
@@ -252,9 +252,14 @@ class RayExecutor:
                 on_end=self._on_end,
             )
         address = self.options.address if self._cluster is None else self._cluster.address()
-        if self._bridge is not None and not self._is_begun and address:
-            self._is_begun = True
-            self._bridge.send(
+        bridge = self._bridge
+        if bridge is None or not address or address == self._told_address:
+            return
+        if self._told_address:  # another cluster of ours: Ray's library waits for a minute for the one that is gone
+            bridge.kill()
+        else:
+            self._told_address = address
+            bridge.send(
                 {
                     "address": address,
                     "lineage": self.lineage,

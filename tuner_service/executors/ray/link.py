@@ -79,6 +79,10 @@ class BridgeLink:
             self._process.kill()
             self._process.wait()
 
+    def kill(self) -> None:
+        """``on_end`` says when it has ended."""
+        self._process.kill()
+
     def _read(self) -> None:
         stream = self._process.stdout
         assert stream is not None  # noqa: S101  # it is a pipe
