@@ -64,7 +64,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=4, help="of tasks with epochs; the others run one at a time")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tuner", action="append", default=[], help="may be repeated")
-    parser.add_argument("--assessor", default="", help="beside the tuners, on tasks with epochs; default: as auto says")
+    parser.add_argument("--assessor", default="", help="beside the tuners, on tasks with epochs; default: none")
     parser.add_argument("--advisor", action="append", default=[], help="on tasks with epochs; may be repeated")
     parser.add_argument("--peers", nargs="?", const="all", default="", help="all (default), or names, with commas")
     parser.add_argument("--syne-python", default="", help="an interpreter that has syne-tune; its methods run there")
