@@ -45,7 +45,7 @@ class Tuner(ABC):
     observes_in_parallel: ClassVar[bool] = False
     # False: no suggestion depends on an outcome, so that some may be asked for before there is room to run them.
     needs_outcomes: ClassVar[bool] = True
-    # True: ``objective.further`` are searched for too. Otherwise an experiment with several objectives fails as it starts.
+    # True: ``objective.further`` are searched for too. Otherwise an experiment with several objectives fails at once.
     several_objectives: ClassVar[bool] = False
     # True: it may suggest what lies outside the space. Otherwise that pauses the experiment, as an error does.
     may_leave_space: ClassVar[bool] = False
