@@ -164,6 +164,32 @@ def test_the_result_of_a_tuner_that_raised_shows_its_traceback_and_how_to_go_on(
     assert "tuner resume 8f3k2" in text
 
 
+@pytest.mark.parametrize(
+    ("reason", "message", "way_on"),
+    [
+        ("algorithm_failed", "tuner, journal line 12: KeyError: 'line 7'", "--skip-line 12"),
+        ("algorithm_failed", "assessor, journal line 3: no value", "--skip-line 3"),
+        (
+            "algorithm_failed",
+            "tuner: SyntaxError: line 5",
+            "with a class that is mended: tuner resume 8f3k2 --code FOLDER",
+        ),
+        ("algorithm_failed", "busy (tried 4 times); fix the cause, then resume", "--skip-line N"),
+        ("algorithm_hangs", "the tuner did not answer journal line 40 within 60 s (tried 4 times)", "--skip-line 40"),
+        (
+            "worker_dies",
+            "exit code 5, 8 times in a row without an answer (tuner: line 9 of the journal)",
+            "--skip-line 9",
+        ),
+        ("worker_dies", "8 times (tuner: line 9 of the journal, assessor: line 4 of the journal)", "--skip-line N"),
+    ],
+)
+def test_the_way_on_names_the_line_at_which_an_algorithm_raised(reason: str, message: str, way_on: str) -> None:
+    view = a_view(status="paused", reason=reason, message=message)
+
+    assert result_text(view).splitlines()[-1].endswith(way_on)
+
+
 def test_the_best_so_far_is_drawn_without_what_is_no_number() -> None:
     trial = {"id": "8f3k2/4", "parameters": {"lr": 0.1}, "inputs": {"data": "digits@1"}, "command": ["true"]}
     view = {"trials": 3, "history": {"numbers": [1, 2, 4], "values": ["Infinity", 0.7, 0.5]}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -171,12 +172,23 @@ def failure_text(trial: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_LINE = re.compile(r"^(?:tuner|assessor), journal line (\d+):|answer journal line (\d+) |: line (\d+) of the journal")
+_NOT_BUILT = ("tuner: ", "assessor: ")  # begins what was told before any line
 AT_A_LINE = ("algorithm_failed", "algorithm_hangs", "worker_dies")  # why an experiment is paused at a journal line
 
 
 def has_come_to_rest(view: dict[str, Any]) -> bool:
     """Ended, or paused by trouble that only a person can mend."""
     return view["status"] in ENDED or (view["status"] == "paused" and view["reason"] != "requested")
+
+
+def _way_on(experiment_id: str, message: str) -> str:
+    """Beside mending what is wrong: the service's own words say at which line, or that there was none yet."""
+    lines = {line for groups in _LINE.findall(message) for line in groups if line}
+    if not lines and message.startswith(_NOT_BUILT):
+        return f"it could not be built; with a class that is mended: tuner resume {experiment_id} --code FOLDER"
+    line = lines.pop() if len(lines) == 1 else "N"
+    return f"if line {line} itself is the cause, leave it out: tuner resume {experiment_id} --skip-line {line}"
 
 
 def result_text(view: dict[str, Any]) -> str:
@@ -193,5 +205,5 @@ def result_text(view: dict[str, Any]) -> str:
     if view["status"] == "paused":
         lines.append(f"continue it with: tuner resume {view['id']}")
         if view["reason"] in AT_A_LINE:
-            lines.append(f"if line N itself is the cause, leave it out: tuner resume {view['id']} --skip-line N")
+            lines.append(_way_on(view["id"], view["message"]))
     return safe("\n".join(lines))
