@@ -130,3 +130,29 @@ def test_the_service_knows_the_newest_of_each_experiment(tmp_path: Path) -> None
     link._hear(Choosing(text="tpe: too many results for a Gaussian process"))
 
     assert pool.choice("e1") == "tpe: too many results for a Gaussian process"
+
+
+def suggested(*, looks: bool, **fields: Any) -> list[Any]:
+    """What is proposed in twenty trials, of which each third fails by its own doing."""
+    _, fold = a_thread(Sent(), **fields)
+    found: list[Any] = []
+    for number in range(1, 21):
+        answer: Any = fold.take(SuggestionRequested(line=2 * number - 1, number=number))  # type: ignore[arg-type]
+        found.append(answer.decision.parameters if fields else answer.parameters)
+        if looks:
+            assert fold.choice
+        failed = number % 3 == 0
+        outcome = TrialOutcome(
+            number=number,
+            status=TrialStatus.FAILED if failed else TrialStatus.SUCCEEDED,
+            parameters=found[-1],
+            value=None if failed else (found[-1]["x"] - 0.3) ** 2,
+            own_failure=failed,
+        )
+        fold.take(TrialEnded(line=2 * number, outcome=outcome))
+    return found
+
+
+@pytest.mark.parametrize("fields", [{}, {"tuner": AlgorithmSpec(), "advisor": AUTO}], ids=["tuner", "advisor"])
+def test_who_is_told_changes_no_search(fields: dict[str, Any]) -> None:
+    assert suggested(looks=True, **fields) == suggested(looks=False, **fields)
