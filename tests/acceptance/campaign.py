@@ -245,7 +245,8 @@ class Table:
     def pids(self, target: str) -> list[int]:
         match target:
             case "service":
-                return [pid for pid, words in self._words.items() if "serve" in words and self._home in words]
+                named = [pid for pid, words in self._words.items() if "serve" in words and self._home in words]
+                return [pid for pid in named if parent(pid) not in named]  # a child has its words until it has its own
             case "worker":
                 services = set(self.pids("service"))
                 named = [pid for pid, words in self._words.items() if "tuner_service.workers.worker" in words]

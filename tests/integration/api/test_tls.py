@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import shutil
@@ -14,9 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_channel
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection
-from websockets.sync.client import connect as open_channel
 
 from tests.api_server import serving
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService
@@ -116,7 +117,12 @@ def test_who_says_nothing_where_tls_begins_keeps_nobody_waiting(tuner: SecureLin
 def test_agents_are_let_in_by_their_own_tokens_and_hung_up_on_when_these_are_revoked(
     tuner: SecureLine, certificates: tuple[Pair, Pair]
 ) -> None:
-    tls = ssl.create_default_context(cafile=certificates[0].cert)
+    asyncio.run(agents_are_let_in_and_hung_up_on(tuner, certificates[0].cert))
+
+
+async def agents_are_let_in_and_hung_up_on(tuner: SecureLine, ca: Path) -> None:
+    """With the client that agents have: one whose threads read and write a TLS connection at once loses requests."""
+    tls = ssl.create_default_context(cafile=ca)
     tokens = {name: tuner.run("token", "add", name, "--role", "agent").strip() for name in ("a", "b", "c")}
     tokens["d"] = tuner.run("token", "add", "d", "--role", "agent", "--expires", "5s").strip()
     tokens["operator"] = tuner.run("token", "add", "operator", "--role", "operator").strip()
@@ -125,33 +131,33 @@ def test_agents_are_let_in_by_their_own_tokens_and_hung_up_on_when_these_are_rev
     tuner.run("token", "rm", "c")
     address = url(tuner).replace("https", "wss")
 
-    def channel(agent: str, token: str) -> ClientConnection:
+    def channel(agent: str, token: str) -> open_channel:
         headers = {"Authorization": f"Bearer {token}"}
         address_of = f"{address}/api/v1/agents/{agent}/channel"
         return open_channel(address_of, additional_headers=headers, ssl=tls, proxy=None, open_timeout=120)
 
-    def refusal(agent: str, token: str) -> int:
-        with pytest.raises(InvalidStatus) as refused, channel(agent, token):
-            pass
+    async def refusal(agent: str, token: str) -> int:
+        with pytest.raises(InvalidStatus) as refused:
+            await channel(agent, token)
         return int(refused.value.response.status_code)
 
-    assert [refusal("a", tokens[name]) for name in ("b", "operator", "admin", "home")] == [403] * 4
-    assert [refusal("a", token) for token in ("wrong", tokens["c"])] == [401] * 2
-    assert [refusal(agent, tokens["a"]) for agent in ("local", "b", "A", "%61%20", "..")] == [403] * 5
+    assert [await refusal("a", tokens[name]) for name in ("b", "operator", "admin", "home")] == [403] * 4
+    assert [await refusal("a", token) for token in ("wrong", tokens["c"])] == [401] * 2
+    assert [await refusal(agent, tokens["a"]) for agent in ("local", "b", "A", "%61%20", "..")] == [403] * 5
     hello = {"kind": "hello", "version": 0, "agent_id": "b", "boot_id": "b", "host": "h", "pid": 1, "attempts": []}
     hello |= {"resources": {"cpus": 1, "memory_bytes": 1}}
-    with channel("a", tokens["a"]) as own:
-        own.send(json.dumps(hello))
-        assert "came on the channel of 'a'" in json.loads(own.recv(timeout=180))["reason"]
-    with channel("a", tokens["a"]) as own, channel("d", tokens["d"]) as short:
+    async with channel("a", tokens["a"]) as own:
+        await own.send(json.dumps(hello))
+        assert "came on the channel of 'a'" in json.loads(await own.recv())["reason"]
+    async with channel("a", tokens["a"]) as own, channel("d", tokens["d"]) as short:
         for agent, socket_of_it in (("a", own), ("d", short)):
-            version = tuner_version(tuner, certificates[0].cert)
-            socket_of_it.send(json.dumps(hello | {"agent_id": agent, "version": version}))
-            assert json.loads(socket_of_it.recv(timeout=180))["kind"] == "welcome"
+            version = tuner_version(tuner, ca)
+            await socket_of_it.send(json.dumps(hello | {"agent_id": agent, "version": version}))
+            assert json.loads(await socket_of_it.recv())["kind"] == "welcome"
         tuner.run("token", "rotate", "a")
-        assert_closes(own)
-        assert_closes(short)
-    assert refusal("a", tokens["a"]) == 401
+        await assert_closes(own)
+        await assert_closes(short)
+    assert await refusal("a", tokens["a"]) == 401
 
 
 def tuner_version(tuner: SecureLine, ca: Path) -> int:
@@ -160,10 +166,11 @@ def tuner_version(tuner: SecureLine, ca: Path) -> int:
         return int(client.call("GET", "/version").json()["agent_protocols"][0])
 
 
-def assert_closes(channel: ClientConnection) -> None:
-    with pytest.raises(ConnectionClosed):  # noqa: PT012  # some answers may come before
-        while True:
-            channel.recv(timeout=180)
+async def assert_closes(channel: ClientConnection) -> None:
+    async with asyncio.timeout(180):
+        with pytest.raises(ConnectionClosed):  # noqa: PT012  # some answers may come before
+            while True:
+                await channel.recv()
 
 
 # ── every route × method × token, plain and over TLS ────────────────────────────────────────────
