@@ -9,7 +9,7 @@ PAGE := .venv/bin/python dashboard/chain.py
 setup: .venv/.installed
 	@$(PAGE) build
 # For the tests on a real Ray cluster, which are skipped without it.
-with-ray: setup ; @.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+with-ray: .venv/.with-ray setup
 demo: setup ; @$(RUN) examples.demo
 # What needs no process of its own runs in one process a core, of one thread each: two that compute with all cores wait for one another.
 PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto --dist loadfile
@@ -57,9 +57,19 @@ large-database: setup ; $(RUN) benchmarks.large --back
 gpu: setup ; $(RUN) benchmarks.gpu
 clean: ; rm -rf build dist dashboard/node_modules tuner_service/web demo-output tuner-home .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
+# pip would compile one file after the other; what does not compile is for another Python, and is not imported.
+EXTRAS := dev,demo,integrations
+INSTALL := .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+COMPILE := @.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true
+
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,integrations]'
+	$(INSTALL) -e '.[$(EXTRAS)]'
+	$(COMPILE)
 	@touch $@
+.venv/.with-ray: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) -e '.[$(EXTRAS),ray]'
+	$(COMPILE)
+	@touch .venv/.installed $@
 
 # Debian has Python without the part that puts pip into an environment: then the pip that is there does it.
 .venv/bin/python:

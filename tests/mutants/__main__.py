@@ -14,9 +14,10 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from tests.mutants.forks import FAILED, ROOT, MutatedFinder, each, ended, tested
+from tests.mutants.forks import FAILED, ROOT, MutatedFinder, each, tested
 from tests.mutants.named import NAMED, Mutant
 from tests.mutants.sample_run import run_sample
 
@@ -37,8 +38,9 @@ def run_named(chosen: Sequence[Mutant], jobs: int) -> int:
     """Says each mutant that nobody noticed, and each whose line stands elsewhere by now; 1 where there is one."""
     begin = time.monotonic()
     chosen = list(_testable(chosen))
-    for tests in sorted({mutant.tests for mutant in chosen}):
-        if ended(tested(tests, None), timeout_s=TIMEOUT_S) != 0:
+    untouched = sorted({mutant.tests for mutant in chosen})
+    for tests, code, _ in each(untouched, partial(tested, finder=None), jobs=jobs, timeout_s=lambda _: TIMEOUT_S):
+        if code != 0:
             print(f"without any mutant these tests fail: {' '.join(tests)}")
             return 1
     applied = list(_applied(chosen))
