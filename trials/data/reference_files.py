@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,14 +83,20 @@ class Reference:
 def references(
     metas: Sequence[Mapping[str, Any]],
     *,
-    folder: Path,
+    folder: str | os.PathLike[str],
     tries: int = TRIES,
     first_pause_s: float = FIRST_PAUSE_S,
 ) -> list[Reference]:
-    """For descriptions as DI-engine's coordinator hands them out: each with a ``data_id``, the name of its file."""
+    """For descriptions as DI-engine's coordinator hands them out: each with a ``data_id``, the name of its file.
+
+    ValueError for one without it.
+    """
+    for meta in metas:
+        if not isinstance(meta, Mapping) or "data_id" not in meta:
+            raise ValueError(f"a description has a data_id, the name of its file in {folder}, unlike {meta!r:.200}")
     return [
         Reference(
-            path=folder / str(meta["data_id"]),
+            path=Path(folder) / str(meta["data_id"]),
             compressor=str(meta.get("compressor", "none")),
             unroll_len=int(meta.get("unroll_len", 1)),
             unroll_split_begin=meta.get("unroll_split_begin"),

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from trials.arguments import seconds, whole_number
 from trials.checkpoints import torch_states
 from trials.checkpoints.verified_files import replace_file
 from trials.compression import compressor as compressor_named
@@ -128,7 +129,7 @@ def publish_weights(
     state: Any,
     *,
     version: int,
-    to: Iterable[str | os.PathLike[str]],
+    to: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     keep: int = KEPT,
     compressor: str = "none",
 ) -> Published:
@@ -139,6 +140,10 @@ def publish_weights(
     extra of that name is installed, here and at the readers', "lz4".
     """
     compress = compressor_named(compressor)
+    version, keep = whole_number(version, what="version"), whole_number(keep, what="keep", least=1)
+    places = [to] if isinstance(to, str | os.PathLike) else list(to)
+    if not places:
+        raise ValueError("to names no place: give a folder or an fsspec URL, or several")
     encoding, data = _encoded(state)
     data = compress(data)
     digest = hashlib.sha256(data).hexdigest()
@@ -152,7 +157,7 @@ def publish_weights(
         compressor=compressor,
     )
     failures: list[tuple[str, OSError]] = []
-    for where in to:
+    for where in places:
         try:
             _put(place_of(where), published, data, keep=keep)
         except OSError as error:
@@ -222,7 +227,7 @@ class WeightsReader:
 
     def wait(self, timeout_s: float) -> Any:
         """As ``poll``, waiting for something new; TimeoutError when nothing comes."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + seconds(timeout_s, what="timeout_s")
         while (found := self.poll()) is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"nothing new was published to {self._where} within {timeout_s:g} s")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trials.data import references
 from trials.learner import (
     Coordinator,
     Demand,
@@ -24,7 +25,9 @@ from trials.learner import (
     PublishWeights,
     Report,
     ReportFinal,
+    WeightsReader,
     When,
+    publish_weights,
 )
 from trials.learner.coordination.coordinator import _listed
 from trials.learner.coordination.journal import Journal
@@ -145,8 +148,6 @@ def test_one_name_of_a_metric_is_that_metric_and_no_part_of_its_name() -> None:
 def test_weights_of_a_name_that_the_state_has_not_are_told_with_the_names_there_are(
     hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trials.learner import publish_weights
-
     monkeypatch.chdir(tmp_path)
     publish_weights({"w": [1.0]}, version=1, to=["place"])
     with pytest.raises(HookError, match="'modle' is none of the learner's state, which has model"):
@@ -165,6 +166,44 @@ def test_priorities_go_to_the_file_where_nothing_behind_the_loader_wants_them(
     learning = AsyncDataLoader([1, 2], sampler=Learning([0, 1]))
     assert isinstance(sampler_of(AsyncDataLoader([1, 2])), PriorityWriter)
     assert sampler_of(learning) is learning
+
+
+def test_one_place_is_that_place_and_not_its_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    publish_weights({"w": [1.0]}, version=1, to="policy")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    assert WeightsReader("policy").poll() == {"w": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"version": "1"}, TypeError, "version is a whole number, not '1'"),
+        ({"version": -1}, ValueError, "version is at least 0"),
+        ({"keep": 0}, ValueError, "keep is at least 1"),
+        ({"to": []}, ValueError, "to names no place"),
+    ],
+)
+def test_a_wrong_argument_of_a_publication_is_named(
+    arguments: Any, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=said):
+        publish_weights({"w": [1.0]}, **{"version": 1, "to": [tmp_path / "policy"], **arguments})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_are_not_waited_for_without_an_end(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="timeout_s, in seconds, is a number, not NaN"):
+        WeightsReader(tmp_path).wait(math.nan)
+
+
+def test_references_take_a_folder_as_a_coordinator_tells_it_and_name_what_is_no_description(tmp_path: Path) -> None:
+    (reference,) = references([{"data_id": "a"}], folder=str(tmp_path))
+    assert reference.path == tmp_path / "a"
+    for wrong in ({"id": "a"}, "a"):
+        with pytest.raises(ValueError, match="a description has a data_id, the name of its file in folder, unlike"):
+            references([wrong], folder="folder")  # type: ignore[list-item]  # what is tested
 
 
 # ── the coordinator ─────────────────────────────────────────────────────────────────────────────
