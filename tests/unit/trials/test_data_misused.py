@@ -145,6 +145,8 @@ def test_a_sampler_that_has_a_length_and_no_end_is_told_so() -> None:
         ({"dataset": Numbers()}, TypeError, "takes the name of a dataset, as 'package.module:function', not a Numbers"),
         ({"dataset": "..a:b"}, SharingError, "cannot be imported"),
         ({"arguments": {"length": object()}}, TypeError, "arguments: 'length' cannot be told to the producer"),
+        ({"arguments": [1]}, TypeError, r"arguments is a mapping, not \[1\], a list"),
+        ({"sharing": ["workers"]}, TypeError, "sharing is a mapping, not"),
         ({"sharing": {"block_size": "x"}}, TypeError, "sharing: block_size is a whole number"),
         ({"sharing": {"memory_bytes": "2GB"}}, TypeError, "sharing: memory_bytes is a whole number, not '2GB'"),
         ({"sharing": {"workers": math.nan}}, TypeError, "sharing: workers is a whole number"),

@@ -46,15 +46,18 @@ def shared(
 
     In a script that runs alone, and while there is no producer, the loader decodes for itself, with equal bytes.
     """
-    unknown = sorted(set(sharing or {}) - set(SHARING))
-    if unknown:
-        raise ValueError(f"sharing has {', '.join(SHARING)}; not {', '.join(map(repr, unknown))}")
     given = _of_experiment()
     if dataset is not None and not isinstance(dataset, str):
         raise TypeError(
             f"shared() takes the name of a dataset, as 'package.module:function', not a {type(dataset).__name__}: each "
             "process of the node makes it anew; AsyncDataLoader takes the dataset itself"
         )
+    for what, mapping in (("arguments", arguments), ("sharing", sharing)):
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise TypeError(f"{what} is a mapping, not {mapping!r:.60}, a {type(mapping).__name__}")
+    unknown = sorted(set(sharing or {}) - set(SHARING))
+    if unknown:
+        raise ValueError(f"sharing has {', '.join(SHARING)}; not {', '.join(map(repr, unknown))}")
     options = {
         "memory_bytes": given.get("memory") or MEMORY_BYTES,
         "workers": given.get("workers") or _workers(),
