@@ -100,12 +100,19 @@ class Progress:
         return self._is_group_done
 
     def waits_for(self) -> str:
-        return ", ".join(sorted(self._running)) or "nothing"
+        """For people: what runs."""
+        return ", ".join(map(self._with_node, sorted(self._running))) or "nothing"
 
-    def describe(self, job: str, instance: int) -> str:
+    def _with_node(self, job: str) -> str:
+        kind, _, name = job.partition(":")
+        if kind in {"task", "task_setup", "task_exit", "task_report"}:  # whose names say it
+            return self.describe(job, None)
+        return f"{self.describe(job, None)} on node {(name.rpartition('#')[0] if kind == 'report' else name)!r}"
+
+    def describe(self, job: str, instance: int | None) -> str:
         """For people: which part of the group a job is."""
         kind, _, name = job.partition(":")
-        if kind == "task" and self._tasks[name].num_instances > 1:
+        if kind == "task" and instance is not None and self._tasks[name].num_instances > 1:
             return f"instance {instance} of task {name!r}"
         kinds = {
             "group_setup": "a setup step of the group",

@@ -198,7 +198,7 @@ def test_a_group_that_takes_too_long_is_stopped(session: GroupSession, tmp_path:
     with TaskGroup() as group:
         Task("sleep 600")
 
-    with pytest.raises(TimeoutError, match="it waited for task:local/sleep"):
+    with pytest.raises(TimeoutError, match="it waited for task 'local/sleep'"):
         session.run(group, timeout_s=0.3)
     assert list((tmp_path / "workspaces" / "local").iterdir()) == []
 

@@ -248,7 +248,7 @@ def test_the_way_of_a_group_that_ends_well(progress_of: Callable[[TaskGroup], Pr
     assert jobs(progress.ended("task:a/first")) == ["run task_exit:a/first"]
     assert jobs(progress.ended("task_exit:a/first")) == ["run task:b/second", "end report:a#0"]
     assert jobs(progress.ended("report:a#0")) == ["run node_exit:a"]
-    assert progress.waits_for() == "node_exit:a, task:b/second"
+    assert progress.waits_for() == "an exit step on node 'a', task 'b/second'"
     assert jobs(progress.ended("node_exit:a")) == []
     assert not progress.is_done()
     assert jobs(progress.ended("task:b/second")) == ["run node_exit:b"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.task_groups import do_nothing
+from tests.task_groups import do_nothing, progress
 from trials.tasks import (
     GroupUsedError,
     LocalSession,
@@ -191,6 +191,18 @@ def test_a_limit_that_is_none_would_never_be_reached(timeout_s: Any, error: type
 def test_a_session_runs_groups_and_tasks_only(group: Any) -> None:
     with pytest.raises(TypeError, match="a session runs a TaskGroup, or a Task alone, not"):
         LocalSession().run(group)
+
+
+def test_what_a_group_waits_for_is_said_in_words() -> None:
+    with TaskGroup() as group:
+        Task(do_nothing, node="a", num_instances=2)
+        group.report_step("true", node="a")
+        group.node_setup(SetupSteps(before=["true"]))
+    running = progress(group)
+    running.begin()
+    assert running.waits_for() == "a setup step on node 'a'"
+    running.ended("node_setup:a")
+    assert running.waits_for() == "a report step on node 'a', task 'a/do_nothing'"
 
 
 # ── outputs ─────────────────────────────────────────────────────────────────────────────────────
