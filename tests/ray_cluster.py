@@ -27,8 +27,8 @@ INSTALL = "pip install -c constraints.txt 'tuner-service[ray]'"
 OBJECT_STORE_BYTES = 80 << 20
 END_S = 60
 HEAD_LOST, CLIENTS = "RAY_gcs_rpc_server_reconnect_timeout_s", "TESTS_RAY_CLIENTS"
-# Ray starts a worker for each core, which our nodes do not take: they have a runtime environment. It asks five times
-# before it believes that a node is dead; a node that answers late, and not at all, has ten seconds each time.
+# Our nodes take no worker that Ray starts ahead of tasks: they have a runtime environment. Ray asks five times before
+# it believes that a node is dead; one that answers late, and not at all, has ten seconds each time.
 QUICK = {
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",

@@ -32,7 +32,8 @@ BACKOFF_S = 1.0  # after a cluster that ended; doubled by each that did not last
 BACKOFF_LIMIT_S = 30.0
 STEADY_S = 60.0
 OBJECT_STORE_BYTES = 100 << 20  # nothing of ours is put there
-# A worker for each core that our nodes do not take, because they have a runtime environment; said otherwise, it is so.
+# Workers that Ray starts ahead of tasks: our nodes do not take them, for they have a runtime environment. Whoever sets
+# these variables for the service has them as set.
 NO_IDLE_WORKERS = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 FOLDER_PREFIX = "tuner-ray-"  # of Ray's files: its sockets have long names, and a name has 107 characters at most
 USERS, HOLDER, ADDRESS, PLACE, TOKEN = "users.lock", "holder.lock", "address", "place", "auth-token"
