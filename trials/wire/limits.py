@@ -9,6 +9,7 @@ METRICS_LIMIT = 1_000  # of one report; report() raises ReportTooLargeError beyo
 METRIC_NAME_LIMIT = 200  # characters; report() raises ValueError beyond
 STEP_MAX = 2**53  # of steps, counts and whole metrics: readers of JSON disagree about larger whole numbers
 SPOOL_LIMIT_BYTES = 256 << 20  # report() blocks until the service has acknowledged some of it
+NOT_KEPT = "it is not kept"  # ends the answer to an offered checkpoint that no repetition would have kept
 CHECKPOINT_INLINE_BYTES = 16 << 20  # larger checkpoints stay in the checkpoint folder; the row holds the path
 BLOB_CHUNK_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 16 << 20  # per stream and file; one older file is kept beside it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trials.wire.limits import NOT_KEPT
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import devices, endings, exits
 from tuner_service.dispatcher.commands import BlobReceived
@@ -51,7 +52,7 @@ def blob_received(step: Step, command: BlobReceived) -> None:
     """
     if command.agent_id is not None and not _may_name(step, command.agent_id):
         raise ConflictError(
-            f"agent {command.agent_id!r} has no attempt that goes on, whose checkpoint this could be; it is not kept"
+            f"agent {command.agent_id!r} has no attempt that goes on, whose checkpoint this could be; {NOT_KEPT}"
         )
     step.changes.blobs[command.digest] = command.data
     fresh = step.state.fresh_blobs

@@ -19,7 +19,7 @@ from trials.files import is_in_the_way, open_file
 from trials.stores import StoreUnusableError, place
 from trials.wire.encoding import decode_record
 from trials.wire.files import FOLDER_CHECKPOINTS
-from trials.wire.limits import BLOB_CHUNK_BYTES, CHECKPOINT_INLINE_BYTES
+from trials.wire.limits import BLOB_CHUNK_BYTES, CHECKPOINT_INLINE_BYTES, NOT_KEPT
 from trials.wire.messages import BlobOffered, BlobStored, Message
 from trials.wire.plain import ProtocolError
 from trials.wire.records import CheckpointRecord
@@ -141,6 +141,8 @@ class CheckpointOffers:
             if answer.error is None:
                 return True
             logger.warning("checkpoint_refused", extra={"digest": record.digest, "error": answer.error})
+            if answer.error.endswith(NOT_KEPT):
+                return False
             await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return False
 
