@@ -40,6 +40,8 @@ UNSTEADY_LIMIT = 3
 SLOWEST = 20  # that are told at the end
 SLOW_S = 1.0
 POLL_S = 0.1
+# Threads of OpenMP that wait for each other spin by default: where they are more than cores, that is all they do.
+ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 @dataclass
@@ -141,7 +143,10 @@ def _begun(files: tuple[str, ...], output: Path, options: Sequence[str]) -> Part
     with output.open("wb") as sink:
         durations = ["--durations=0", f"--durations-min={SLOW_S}"]
         command = [sys.executable, "-m", "pytest", "--color=no", *durations, *options, *files]
-        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        environment = os.environ | ASLEEP
+        process = subprocess.Popen(
+            command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+        )
     return Part(files, process, output)
 
 

@@ -22,6 +22,8 @@ from tests.mutants.named import NAMED, Mutant
 from tests.mutants.sample_run import run_sample
 
 TIMEOUT_S = 180.0  # of the tests of one mutant; one that hangs was noticed
+# Mutants run beside each other: threads that wait for one another by spinning would be all that the cores do.
+ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 WARM = ("alembic", "numpy", "pydantic", "scipy.stats", "sqlalchemy", "torch")  # no plugins of pytest among them
 
 
@@ -88,6 +90,7 @@ def main() -> int:
     parser.add_argument("--anew", action="store_true", help="of a sample: forget what earlier runs found")
     arguments = parser.parse_args()
     os.chdir(ROOT)
+    os.environ |= ONE_THREAD_EACH
     for name in WARM:
         importlib.import_module(name)
     if not arguments.sample:
