@@ -3,6 +3,9 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 PAGE := .venv/bin/python dashboard/chain.py
 
+# Where the environment forbids bytecode, each service, agent and trial of the tests would compile all of the project anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .NOTPARALLEL:
 .PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign restarts-campaign agents-campaign gangs-campaign ray-campaign ray-tasks campaigns bench large-database gpu clean dashboard-dev dashboard-check dashboard-types
 
