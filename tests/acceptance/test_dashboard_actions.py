@@ -44,7 +44,19 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def window(browser: Browser, shared_home: Home) -> Iterator[Window]:
     """On an experiment of which two trials run and wait for the gate."""
-    home = shared_home
+    with on_running_trials(browser, shared_home) as found:
+        yield found
+
+
+@pytest.fixture
+def own_window(browser: Browser, home: Home) -> Iterator[Window]:
+    """The same on a service of its own, whose nodes no other test needs."""
+    with on_running_trials(browser, home) as found:
+        yield found
+
+
+@contextmanager
+def on_running_trials(browser: Browser, home: Home) -> Iterator[Window]:
     expect.set_options(timeout=SEEN_MS)
     home.begin(budget={"trials": 4, "parallel": 2})
     home.running(2, step=4)
@@ -435,7 +447,8 @@ def test_metrics_of_an_ended_experiment_are_archived_and_come_back(ended: Window
     expect(page.get_by_text("Its metrics are")).to_have_count(0)
 
 
-def test_a_node_is_drained_removed_and_takes_trials_again(window: Window) -> None:
+def test_a_node_is_drained_removed_and_takes_trials_again(own_window: Window) -> None:
+    window = own_window
     page = window.tab("/cluster")
     node = page.get_by_role("article", name="node local")
     node.get_by_role("button", name="Drain").click()

@@ -170,7 +170,7 @@ def test_any_mixture_of_sharing_resuming_and_going_alone_gives_the_same_batches(
 
 
 def test_nothing_is_held_after_close_or_after_the_server_was_killed(drawn: Served) -> None:
-    before = sorted(Path("/proc/self/fd").iterdir())
+    before = set(Path("/proc/self/fd").iterdir())
     for kill in (False, True):
         with loader_of(drawn, drawn.name, drawn.shared) as loader:
             steps = iter(loader)
@@ -179,7 +179,7 @@ def test_nothing_is_held_after_close_or_after_the_server_was_killed(drawn: Serve
                 drawn.kill()
                 assert sum(1 for _ in steps) == 14
         assert len(held) == 3
-        assert sorted(Path("/proc/self/fd").iterdir()) == before
+        assert set(Path("/proc/self/fd").iterdir()) <= before  # what earlier tests left may be collected meanwhile
     gc.collect()
     assert "tuner-shared-data" not in Path("/proc/self/maps").read_text()
 
