@@ -425,6 +425,7 @@ class Agent:
         self._given_up.discard(nonce)
         self._forks.note_forgotten(nonce)
         self.home.put_ended(nonce)
+        held.spool.close()  # who still holds the attempt, to end it by force say, is not to see an emptied file
         with contextlib.suppress(OSError):  # the trial may have made anything of its folder
             tidy(held.folder)
 

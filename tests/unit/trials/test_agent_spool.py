@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from trials.agent.agent import Agent
 from trials.agent.spool import SpoolReader, is_record
 from trials.wire.encoding import decode_record, encode_record
 from trials.wire.limits import REPORT_BATCH_LINES
@@ -141,3 +143,17 @@ def test_lines_that_only_make_sense_together_are_no_records(spool: Path) -> None
     spool.write_bytes(whole[:middle] + b"\n" + whole[middle:] + b"\n" + whole + b"," + whole + b"\n" + line(2))
 
     assert steps(reader_of(spool).next_batch().lines) == [2]
+
+
+def test_an_attempt_that_the_service_has_whole_is_not_damaged_by_the_agents_own_tidying(spool: Path) -> None:
+    spool.write_bytes(line(0) + line(1))
+    reader = reader_of(spool)
+    reader.acknowledge(reader.next_batch(), 2)
+    agent, held = MagicMock(), MagicMock(folder=spool.parent, spool=reader)
+    agent.held = {"n1": held}
+
+    Agent.forget(agent, "n1")
+
+    assert agent.held == {}
+    assert spool.stat().st_size == 0
+    assert (reader.size(), reader.last_sequence()) == (reader.offset, 2)  # whoever ends it by force may look again
