@@ -37,6 +37,7 @@ with trials.init() as trial:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=SEEN_MS)
     with a_browser() as found:
         yield found
 
@@ -57,7 +58,6 @@ def own_window(browser: Browser, home: Home) -> Iterator[Window]:
 
 @contextmanager
 def on_running_trials(browser: Browser, home: Home) -> Iterator[Window]:
-    expect.set_options(timeout=SEEN_MS)
     home.begin(budget={"trials": 4, "parallel": 2})
     home.running(2, step=4)
     with a_window(browser, home) as found:
@@ -205,7 +205,6 @@ def other_experiment(page: Page, than: str) -> str:
 
 @contextmanager
 def with_an_end(browser: Browser, home: Home) -> Iterator[Window]:
-    expect.set_options(timeout=SEEN_MS)
     (home.folder / "digits").mkdir(exist_ok=True)
     (home.folder / "digits" / "a.txt").write_text("given")
     files = {"output": "outputs", "datasets": {"data": "./digits"}}

@@ -134,11 +134,10 @@ class LinesRun:
         options = ["--cov=tuner_service", "--cov=trials", "--cov-context=test", "--cov-report="]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.lines_run", "--numprocesses", "auto"]
         environ = os.environ | {"COVERAGE_FILE": str(self._folder / name), DURATIONS: str(seconds)}
-        one_each = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         ran = subprocess.run(
             [*command, *options, *files],
             cwd=self._root,
-            env=environ | one_each,
+            env=environ,
             capture_output=True,
             text=True,
             check=False,
