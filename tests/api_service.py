@@ -110,7 +110,7 @@ class FakeHub:
     def close_those_who_may_not(self) -> None:
         self.looks += 1
 
-    def drain(self, agent_id: str, *, on: bool) -> None:
+    async def drain(self, agent_id: str, *, on: bool) -> None:
         raise UnavailableError(f"agent {agent_id} is not connected")
 
     def hang_up(self, agent_id: str) -> bool:

@@ -32,6 +32,7 @@ from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm, form_named
 from trials.wire.sockets import wake_socket_path
 
 IDLE_EXIT_S = 10.0
+EXIT_INTERRUPTED = 130  # as a shell tells it
 PRIVATE_UMASK = 0o077  # what the agent and the parents of trials write is its owner's alone
 logger = logging.getLogger("trials.agent")
 
@@ -77,7 +78,11 @@ def main() -> int:
         _leave_session()
     _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
-    return asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home)))
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # ``tuner agent join`` held it back
+        return asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home)))
+    except KeyboardInterrupt:  # before it serves; later it ends as at SIGTERM
+        return EXIT_INTERRUPTED
 
 
 def _leave_session() -> None:

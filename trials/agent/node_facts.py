@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from trials.agent import bounds
 from trials.agent.home import Home
-from trials.files import write_atomically
+from trials.files import sync_folder, write_atomically
 from trials.wire.messages import Message
 from trials.wire.nodes import NodeChanged, NodeFacts
 
@@ -68,6 +68,7 @@ class FactsOfNode:
             write_atomically(str(self._drained), b"", durable=True)
         else:
             self._drained.unlink(missing_ok=True)
+            sync_folder(str(self._drained.parent))
         return self.taken_as_told()
 
     def taken_as_told(self) -> NodeFacts:

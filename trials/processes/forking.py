@@ -14,7 +14,9 @@ from pathlib import Path
 
 _FUTEX = {"x86_64": "202", "aarch64": "98"}  # system call numbers
 _TASKS = Path("/proc/self/task")
-_LOOKS = 3  # at threads that may be about to fall asleep
+# At threads that may be about to fall asleep: one that has done its work still waits for a core where none is free.
+# Whoever cannot fork starts an interpreter, which takes longer than this.
+_SETTLE_S = 0.5
 _PAUSE_S = 0.01
 _LOCK_WAIT_S = 1.0
 _PASSING_WAIT_S = 5.0
@@ -52,12 +54,12 @@ def unsafe_to_fork() -> str:
     if others:
         return f"thread {others[0].name!r} runs"
     own = {threading.get_native_id(), *(thread.native_id for thread in ours)}
-    for look in range(_LOOKS):
-        if all(_sleeps(task) for task in _TASKS.iterdir() if int(task.name) not in own):
-            return ""
-        if look < _LOOKS - 1:
-            time.sleep(_PAUSE_S)
-    return "a thread of a library is at work"
+    deadline = time.monotonic() + _SETTLE_S
+    while not all(_sleeps(task) for task in _TASKS.iterdir() if int(task.name) not in own):
+        if time.monotonic() > deadline:
+            return "a thread of a library is at work"
+        time.sleep(_PAUSE_S)
+    return ""
 
 
 def fork_if_safe() -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +18,8 @@ from trials.wire.nodes import Drain, NodeFacts
 from tuner_service.domain.errors import ConflictError, UnavailableError
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
+DRAIN_TIMEOUT_S = 10.0  # likewise, and to connect again meanwhile
+DRAIN_PAUSES_S = 0.01, 0.5  # first and longest, between two times that it is told
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,8 +92,29 @@ class AgentHub:
         channel.node = node
         self._on_change()
 
-    def drain(self, agent_id: str, *, on: bool) -> None:
-        """The agent keeps it, and says so. UnavailableError while it is away."""
+    async def drain(self, agent_id: str, *, on: bool) -> None:
+        """Returns once the agent, which keeps it, says so. UnavailableError while it is away, or does not say so.
+
+        It is told again and again: one that connects anew meanwhile, or is not welcomed yet, has not heard it before.
+        """
+        give_up_at, pause_s = time.monotonic() + DRAIN_TIMEOUT_S, DRAIN_PAUSES_S[0]
+        self._channel_of(agent_id)
+        while True:
+            with contextlib.suppress(UnavailableError):
+                channel = self._channel_of(agent_id)
+                channel.send(Drain(on=on))
+                if channel.node.drained is on:
+                    return
+            if time.monotonic() > give_up_at:
+                self._channel_of(agent_id)
+                raise UnavailableError(
+                    f"agent {agent_id!r} did not answer within {DRAIN_TIMEOUT_S:g} s; `tuner agent ls` tells how it "
+                    "stands, and whether this is to be asked for again"
+                )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, DRAIN_PAUSES_S[1])
+
+    def _channel_of(self, agent_id: str) -> Channel:
         with self._lock:
             channel = self._channels.get(agent_id)
         if channel is None:
@@ -97,7 +122,7 @@ class AgentHub:
                 f"agent {agent_id!r} is not connected, so that it cannot be told; where it is gone for good, "
                 f"`tuner agent rm {agent_id} --force` gives its trials to others"
             )
-        channel.send(Drain(on=on))
+        return channel
 
     def hang_up(self, agent_id: str) -> bool:
         """Whether it was connected."""

@@ -53,7 +53,8 @@ class Agents(Protocol):
 
     def channels(self) -> Sequence[Channel]: ...
 
-    def drain(self, agent_id: str, *, on: bool) -> None: ...
+    async def drain(self, agent_id: str, *, on: bool) -> None:
+        """UnavailableError when the agent is away, or does not say in time that it is so."""
 
     def hang_up(self, agent_id: str) -> bool: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -65,3 +66,32 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_in_a_word(module: str, signa
 
 def _run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+# The command becomes the agent by ``exec``: what is imported then belongs to another program.
+JOINING = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "trials.agent.agent":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may have been started where it is ignored
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+def test_ctrl_c_while_an_agent_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(JOINING, encoding="utf-8")
+    (tmp_path / "token").write_text("tt_none", encoding="utf-8")
+    words = ["agent", "join", "http://127.0.0.1:1", "--token-file", str(tmp_path / "token"), "--home", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner_service.cli.main", *words],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (130, "")

@@ -37,7 +37,7 @@ async def drain_agent(
     """Nothing more is started there; its trials save, leave, and go on elsewhere, uncharged. 503 while it is away."""
     await read_as(request, NothingBody, optional=True)
     await _look_for(agent_id, services, if_match)
-    services.hub.drain(agent_id, on=True)
+    await services.hub.drain(agent_id, on=True)
     return Response(status_code=204)
 
 
@@ -46,7 +46,7 @@ async def drain_agent(
 async def cancel_drain(agent_id: AgentName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """Trials are started there again. 503 while it is away."""
     await _look_for(agent_id, services, if_match)
-    services.hub.drain(agent_id, on=False)
+    await services.hub.drain(agent_id, on=False)
     return Response(status_code=204)
 
 

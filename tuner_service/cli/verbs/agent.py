@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -97,6 +98,8 @@ def _join(arguments: argparse.Namespace) -> int:
         command += ["--agent-id", arguments.id]
     if arguments.insecure_network:
         command.append("--insecure-network")
+    # Ctrl-C waits until the agent can answer it: what is between, the start of an interpreter, would print a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.execv(sys.executable, command)  # noqa: S606  there is no shell, and the words are a person's own
 
 
