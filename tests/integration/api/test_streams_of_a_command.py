@@ -44,8 +44,8 @@ class Interrupts:
             os.kill(os.getpid(), signal.SIGINT)
 
 VALUE, MODULE, SIGNAL_IS = sys.argv[1:]
-if SIGNAL_IS == "ignored":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+# Said in both cases: tests that were started in the background have it ignored.
+signal.signal(signal.SIGINT, signal.SIG_IGN if SIGNAL_IS == "ignored" else signal.default_int_handler)
 sys.meta_path.insert(0, Interrupts())
 main = EntryPoint(name="tuner", value=VALUE, group="").load()
 sys.argv[1:] = ["version"]
