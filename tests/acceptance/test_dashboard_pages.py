@@ -182,6 +182,15 @@ def test_what_happens_on_the_service_is_seen_without_a_reload(browser: Browser, 
         assert page.evaluate("window.kept") is True
 
 
+def test_what_auto_chose_stands_with_its_reason_under_the_name(browser: Browser, shared_home: Home) -> None:
+    expect.set_options(timeout=SEEN_MS)
+    shared_home.begin(budget={"trials": 4, "parallel": 1}, tuner="auto")
+    reason = shared_home.show()["chosen"]["tuner"].partition("; now")[0]
+    with a_window(browser, shared_home) as window:
+        page = window.tab(f"/experiments/{shared_home.id}")
+        expect(page.get_by_text(f"Chosen for it: tuner: {reason}")).to_be_visible()
+
+
 def test_eight_tabs_share_one_stream(browser: Browser, running: Home) -> None:
     with a_window(browser, running) as window:
         streams: list[str] = []

@@ -229,6 +229,7 @@ function Head({ view }: { view: ExperimentDetail }) {
           </>
         )}
       </p>
+      <Chosen view={view} />
       <Archived view={view} />
       {view.detail && (
         <details class="trace">
@@ -277,6 +278,20 @@ function algorithmsOf(view: ExperimentDetail): string {
   if (view.advisor) return `${name(view.advisor)} proposes and stops`;
   const tuner = `${name(view.tuner)} proposes`;
   return view.assessor ? `${tuner}, ${name(view.assessor)} stops` : tuner;
+}
+
+/** What `auto` took, and why. */
+function Chosen({ view }: { view: ExperimentDetail }) {
+  const found = Object.entries(view.chosen);
+  if (found.length === 0) return null;
+  const words = found.map(([kind, reason]) => `${kind}: ${reason}`).join("; ");
+  return (
+    <p class="why-line">
+      <span class="clip-2" title={words}>
+        Chosen for it: {words}
+      </span>
+    </p>
+  );
 }
 
 function ArchiveItem({ view }: { view: ExperimentDetail }) {
