@@ -59,12 +59,12 @@ export interface paths {
         put?: never;
         /**
          * Drain Agent
-         * @description Nothing more is started there; its trials save, leave, and go on elsewhere, uncharged. 503 while it is away.
+         * @description Nothing more is started there; its trials save, leave, go on elsewhere, uncharged. 503 if away or silent.
          */
         post: operations["drain_agent"];
         /**
          * Cancel Drain
-         * @description Trials are started there again. 503 while it is away.
+         * @description Trials are started there again, once its agent says so. 503 while it is away, or does not answer.
          */
         delete: operations["cancel_drain"];
         options?: never;

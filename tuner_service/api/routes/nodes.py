@@ -34,7 +34,7 @@ def read_agent(request: Request, agent_id: AgentName, services: CurrentServices)
 async def drain_agent(
     request: Request, agent_id: AgentName, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
-    """Nothing more is started there; its trials save, leave, and go on elsewhere, uncharged. 503 while it is away."""
+    """Nothing more is started there; its trials save, leave, go on elsewhere, uncharged. 503 if away or silent."""
     await read_as(request, NothingBody, optional=True)
     await _look_for(agent_id, services, if_match)
     await services.hub.drain(agent_id, on=True)
@@ -44,7 +44,7 @@ async def drain_agent(
 @router.delete("/{agent_id}/drain", status_code=204)
 @allows(Access.ADMINISTER)
 async def cancel_drain(agent_id: AgentName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
-    """Trials are started there again. 503 while it is away."""
+    """Trials are started there again, once its agent says so. 503 while it is away, or does not answer."""
     await _look_for(agent_id, services, if_match)
     await services.hub.drain(agent_id, on=False)
     return Response(status_code=204)
