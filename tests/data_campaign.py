@@ -27,6 +27,7 @@ from trials.data import AsyncDataLoader
 LENGTH, BATCH, EPOCHS = 120, 7, 2
 ROUND_TIMEOUT_S = 300.0
 STRIKE_WITHIN_S = 0.15  # of the first worker's start, or of the last kill
+OF_TRIALS = ("psm_", "sem.", "torch_", "trials", "tuner")  # of multiprocessing, torch, and our own
 
 SCRIPTS = 0.1  # of the trials are programs of their own; the others are forked, where torch is there already
 SCRIPT = """
@@ -86,7 +87,7 @@ def run_round(
     """
     struck = Counter() if struck is None else struck
     rng = random.Random(seed)
-    shared = set(os.listdir("/dev/shm"))  # noqa: PTH208  # names are enough
+    shared = _shared_memory()
     with tempfile.TemporaryDirectory(prefix="data-campaign-") as name:
         folder = Path(name)
         deadline = time.monotonic() + ROUND_TIMEOUT_S
@@ -108,7 +109,7 @@ def run_round(
             said = (folder / "output").read_text()
             assert trial.code == -signal.SIGKILL, f"seed {seed}: the trial ended with {trial.code}: {said}"
         batches = _read(folder / "log")
-    _wait_unshared(set(os.listdir("/dev/shm")) - shared, deadline)  # noqa: PTH208  # likewise
+    _wait_unshared(_shared_memory() - shared, deadline)
     for epoch in range(EPOCHS):
         indices = sorted(index for e, chosen, _ in batches if e == epoch for index in chosen)
         assert indices == list(range(LENGTH)), f"seed {seed}: epoch {epoch} has other samples"
@@ -148,9 +149,14 @@ def _wait_gone(pids: set[int], deadline: float) -> None:
         time.sleep(0.01)
 
 
+def _shared_memory() -> set[str]:
+    """What a trial may leave; a server of PostgreSQL or a Ray cluster, of tests beside this one, keeps theirs."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(OF_TRIALS)}  # noqa: PTH208  # names are enough
+
+
 def _wait_unshared(names: set[str], deadline: float) -> None:
     """What another program of this machine has there goes; what a trial left stays."""
-    while left := names & set(os.listdir("/dev/shm")):  # noqa: PTH208  # names are enough
+    while left := names & _shared_memory():
         assert time.monotonic() < deadline, f"shared memory {sorted(left)} is left"
         time.sleep(0.01)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 from collections import Counter
@@ -28,19 +29,20 @@ class CountingClient(Client):
     """Remembers each piece that it sent; breaks off before the one of that number."""
 
     sent: Counter[str]
+    begun: Iterator[int]  # several send at once: each has its number before it sends
     breaks_at: int | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.sent = Counter()
+        self.sent, self.begun = Counter(), itertools.count()
 
     def another(self) -> CountingClient:
         other = CountingClient(self.url, ADMIN_TOKEN)
-        other.sent, other.breaks_at = self.sent, self.breaks_at
+        other.sent, other.begun, other.breaks_at = self.sent, self.begun, self.breaks_at
         return other
 
     def send_piece(self, digest: str, data: bytes) -> None:
-        if self.breaks_at is not None and self.sent.total() >= self.breaks_at:
+        if self.breaks_at is not None and next(self.begun) >= self.breaks_at:
             raise UnreachableError("broken off")
         with closing(Client(self.url, ADMIN_TOKEN)) as client:
             client.send_piece(digest, data)

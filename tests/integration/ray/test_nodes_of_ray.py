@@ -309,10 +309,11 @@ def test_the_parts_of_a_trial_run_on_different_nodes_of_the_cluster_and_end_toge
     search.open_gate()
 
     assert completed(search)["counts"] == {"succeeded": 1}
-    first, *_, last = search.trial(1)["attempt_details"]  # a node that takes long to be ready gives its part back
+    first, *others = search.trial(1)["attempt_details"]  # a node that takes long to be ready gives its part back
     assert {node["agent"] for node in first["nodes"]} == set(placed)
-    assert not {node["agent"] for node in last["nodes"]} & set(placed)
-    assert last["restored_step"] == 3
+    assert not {node["agent"] for node in others[-1]["nodes"]} & set(placed)
+    restored = [one["restored_step"] for one in others if one["restored_step"] is not None]
+    assert restored[0] == 3, others
     is_told_once(search, steps=6)
 
 
