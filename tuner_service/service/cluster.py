@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
@@ -63,6 +62,7 @@ class AgentHub:
         self._lock = threading.Lock()
         self._channels: dict[str, Channel] = {}
         self._request_ids = itertools.count(1)
+        self._drains = WeakValueDictionary[str, asyncio.Lock]()  # by agent, while somebody orders it
 
     def add(self, channel: Channel) -> None:
         """ConflictError where another agent has the name, and is connected: one of another home, or on another machine.
@@ -95,39 +95,48 @@ class AgentHub:
     async def drain(self, agent_id: str, *, on: bool) -> None:
         """Returns once the agent, which keeps it, says so. UnavailableError while it is away, or does not say so.
 
-        It is told again and again: one that connects anew meanwhile, or is not welcomed yet, has not heard it before.
+        Orders to one agent come one after the other: an earlier one, told once more, would overrule a later one that
+        was answered already.
         """
-        give_up_at, pause_s = time.monotonic() + DRAIN_TIMEOUT_S, DRAIN_PAUSES_S[0]
-        self._channel_of(agent_id)
+        self._require_connected(agent_id)
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_S), self._drains.setdefault(agent_id, asyncio.Lock()):
+                await self._tell_until_said(agent_id, Drain(on=on))
+        except TimeoutError:
+            self._require_connected(agent_id)
+            raise UnavailableError(
+                f"agent {agent_id!r} did not answer within {DRAIN_TIMEOUT_S:g} s; `tuner agent ls` tells how it "
+                "stands, and whether this is to be asked for again"
+            ) from None
+
+    async def _tell_until_said(self, agent_id: str, order: Drain) -> None:
+        """Told again and again: an agent that connects anew, or is not welcomed yet, has not heard it before."""
+        told, before, pause_s = None, None, DRAIN_PAUSES_S[0]
         while True:
-            with contextlib.suppress(UnavailableError):
-                channel = self._channel_of(agent_id)
-                channel.send(Drain(on=on))
-                if channel.node.drained is on:
+            channel = self._channel(agent_id)
+            if channel is not None:
+                if channel is not told:
+                    told, before = channel, channel.node
+                elif channel.node is not before and channel.node.drained is order.on:
                     return
-            if time.monotonic() > give_up_at:
-                self._channel_of(agent_id)
-                raise UnavailableError(
-                    f"agent {agent_id!r} did not answer within {DRAIN_TIMEOUT_S:g} s; `tuner agent ls` tells how it "
-                    "stands, and whether this is to be asked for again"
-                )
+                channel.send(order)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, DRAIN_PAUSES_S[1])
 
-    def _channel_of(self, agent_id: str) -> Channel:
-        with self._lock:
-            channel = self._channels.get(agent_id)
-        if channel is None:
+    def _require_connected(self, agent_id: str) -> None:
+        if self._channel(agent_id) is None:
             raise UnavailableError(
                 f"agent {agent_id!r} is not connected, so that it cannot be told; where it is gone for good, "
                 f"`tuner agent rm {agent_id} --force` gives its trials to others"
             )
-        return channel
+
+    def _channel(self, agent_id: str) -> Channel | None:
+        with self._lock:
+            return self._channels.get(agent_id)
 
     def hang_up(self, agent_id: str) -> bool:
         """Whether it was connected."""
-        with self._lock:
-            channel = self._channels.get(agent_id)
+        channel = self._channel(agent_id)
         if channel is not None:
             channel.close()
         return channel is not None
@@ -143,8 +152,7 @@ class AgentHub:
 
     def send(self, agent_id: str, message: ToAgent) -> None:
         """Dropped when the agent is away: it is owed still, and settled when the agent connects."""
-        with self._lock:
-            channel = self._channels.get(agent_id)
+        channel = self._channel(agent_id)
         if channel is not None:
             channel.send(message)
 
@@ -181,8 +189,7 @@ class AgentHub:
         self, agent_id: str, key: AttemptKey, *, nonce: str, stream: str, offset: int, limit: int
     ) -> LogChunk:
         """Part of a log of an attempt, from the agent that ran it. UnavailableError when that one is away."""
-        with self._lock:
-            channel = self._channels.get(agent_id)
+        channel = self._channel(agent_id)
         if channel is None:
             raise UnavailableError(f"agent {agent_id!r}, which has the log, is not connected; try again later")
         request_id = str(next(self._request_ids))

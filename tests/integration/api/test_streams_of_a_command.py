@@ -33,23 +33,34 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     assert done.stderr == "tuner: the folder that this was started in is gone; go to another one first\n"
 
 
-# Ctrl-C comes when the module is about to be imported.
+# Ctrl-C comes when MODULE is about to be imported. Tests that were started in the background have it ignored.
 INTERRUPTED = """
 import os, signal, sys
-from importlib.metadata import EntryPoint
 
 class Interrupts:
     def find_spec(self, name, path=None, target=None):
         if name == MODULE:
             os.kill(os.getpid(), signal.SIGINT)
 
-VALUE, MODULE, SIGNAL_IS = sys.argv[1:]
-# Said in both cases: tests that were started in the background have it ignored.
-signal.signal(signal.SIGINT, signal.SIG_IGN if SIGNAL_IS == "ignored" else signal.default_int_handler)
 sys.meta_path.insert(0, Interrupts())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+COMMAND = f"""
+import sys
+from importlib.metadata import EntryPoint
+
+VALUE, MODULE, SIGNAL_IS = sys.argv[1:]
+{INTERRUPTED}
+if SIGNAL_IS == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 main = EntryPoint(name="tuner", value=VALUE, group="").load()
 sys.argv[1:] = ["version"]
 sys.exit(main())
+"""
+# The command becomes the agent by ``exec``: what is imported then belongs to another program.
+AGENT = f"""
+MODULE = "trials.agent.agent"
+{INTERRUPTED}
 """
 
 
@@ -58,32 +69,14 @@ sys.exit(main())
 def test_ctrl_c_while_a_command_is_imported_ends_it_in_a_word(module: str, signal_is: str) -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
     words = [project["project"]["scripts"]["tuner"], module, signal_is]
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=False)
 
     said = (130, "interrupted\n") if signal_is == "heard" else (0, "")
     assert (done.returncode, done.stderr) == said
 
 
-def _run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
-
-
-# The command becomes the agent by ``exec``: what is imported then belongs to another program.
-JOINING = """
-import os, signal, sys
-
-class Interrupts:
-    def find_spec(self, name, path=None, target=None):
-        if name == "trials.agent.agent":
-            os.kill(os.getpid(), signal.SIGINT)
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may have been started where it is ignored
-sys.meta_path.insert(0, Interrupts())
-"""
-
-
 def test_ctrl_c_while_an_agent_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(JOINING, encoding="utf-8")
+    (tmp_path / "sitecustomize.py").write_text(AGENT, encoding="utf-8")
     (tmp_path / "token").write_text("tt_none", encoding="utf-8")
     words = ["agent", "join", "http://127.0.0.1:1", "--token-file", str(tmp_path / "token"), "--home", str(tmp_path)]
     done = subprocess.run(
@@ -95,3 +88,7 @@ def test_ctrl_c_while_an_agent_is_imported_ends_it_without_a_traceback(tmp_path:
     )
 
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def _run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, text=True, check=False, timeout=60)

@@ -61,6 +61,37 @@ def test_what_a_connection_lost_that_was_about_to_end_is_told_on_the_next_one() 
     assert asyncio.run(come_again()).channel.node.drained is False
 
 
+def test_of_two_orders_at_once_the_later_one_holds() -> None:
+    hub = AgentHub()
+    connection = Connection(hub, drained=False, heard=False)
+
+    async def order_twice() -> None:
+        earlier = asyncio.create_task(hub.drain("n1", on=True))
+        while not connection.told:
+            await asyncio.sleep(0)
+        later = asyncio.create_task(hub.drain("n1", on=False))
+        await asyncio.sleep(0)
+        assert not later.done(), "it is not drained, but will be"
+        connection.heard = True
+        await asyncio.gather(earlier, later)
+
+    asyncio.run(order_twice())
+
+    assert connection.channel.node.drained is False
+    assert connection.told == sorted(connection.told, reverse=True), "the earlier one is not told after the later one"
+
+
+def test_an_order_is_answered_by_what_the_agent_says_after_it() -> None:
+    hub = AgentHub()
+    connection = Connection(hub, drained=False)
+
+    async def node_when_done() -> NodeFacts:
+        await hub.drain("n1", on=False)
+        return connection.channel.node
+
+    assert asyncio.run(node_when_done()) is not connection.channel.hello.node
+
+
 def test_who_does_not_say_so_in_time_is_named_and_who_is_away_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "DRAIN_TIMEOUT_S", 0.05)
     hub = AgentHub()
