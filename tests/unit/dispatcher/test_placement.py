@@ -243,6 +243,16 @@ def test_a_node_is_kept_for_a_claim_that_waits_for_cores() -> None:
     assert decide(many, *(a_claim("s", n, asks={"gpus": 1.0, "cpus": 1.0}) for n in range(9)), held=(busy,)) == []
 
 
+def test_only_a_device_is_kept_for_a_claim_that_has_just_the_cores_it_asks_for() -> None:
+    held = (holding("x", "n0-g0", 0.25), holding("x", "n0-g1", 0.5))
+    whole = a_claim("whole", asks={"gpus": 1.0, "cpus": 16.0})
+    half = a_claim("half", asks={"gpus": 0.5}, since=1.0)
+
+    placed = decide(whole, half, nodes=[a_node(gpus=2, cpus=16)], held=held)
+
+    assert shares(placed) == [{"n0-g1": 0.5}]
+
+
 def test_a_claim_that_could_never_fit_keeps_nothing() -> None:
     placed = decide(a_claim("huge", asks={"gpus": 9.0}), a_claim("s", 1))
 

@@ -213,6 +213,22 @@ def test_reports_wait_for_more_of_them_and_are_handled_in_one_step(patient: Worl
     assert patient.store.log.count("commit") <= 3  # at the start, of the experiment, and of all of these
 
 
+def test_reports_that_come_soon_after_a_step_wait_for_the_pause_and_no_longer() -> None:
+    world = World(pause_s=100 * TIMEOUT_S, gather_s=200 * TIMEOUT_S)
+    world.runner.start()
+    world.do(created())
+    futures = [world.submit(reports(1))]
+    wait_until(world.runner._inbox.empty)
+    assert not futures[0].done()
+
+    world.clock.at += 100 * TIMEOUT_S
+    futures.append(world.submit(reports(2)))
+
+    for future in futures:
+        future.exception(TIMEOUT_S)
+    world.runner.close()
+
+
 def test_reports_wait_no_longer_when_something_comes_that_somebody_waits_for(patient: World) -> None:
     early = patient.submit(reports(1))
 
