@@ -447,7 +447,7 @@ class _Connection:
         self._services.runner.submit(command).add_done_callback(_log_failure)
 
     async def _submit_and_wait(self, command: Command) -> None:
-        await asyncio.wrap_future(self._services.runner.submit(command))
+        await asyncio.shield(asyncio.wrap_future(self._services.runner.submit(command)))
 
 
 def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> PartPrepared:

@@ -87,8 +87,12 @@ class Runner:
         self._thread.start()
 
     def submit(self, command: Command) -> Future[None]:
-        """Resolves when ``command`` is on disk, or with the error that refused it. Any thread; never blocks."""
+        """Resolves when ``command`` is on disk, or with the error that refused it. Any thread; never blocks.
+
+        It cannot be cancelled: a sender that goes away takes nothing back.
+        """
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
         try:
             with self._submitting:
                 if self._closing.is_set():

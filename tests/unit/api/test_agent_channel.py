@@ -54,14 +54,13 @@ class Script:
         self.hub = AgentHub()
 
     def run(self, hello: Hello) -> None:
-        services = SimpleNamespace(
+        asyncio.run(self.talk(hello))
+
+    async def talk(self, hello: Hello) -> None:
+        services: Any = SimpleNamespace(
             hub=self.hub, runner=self, experiments=SimpleNamespace(clock=SimpleNamespace(now=lambda: 1.0))
         )
-
-        async def talk() -> None:
-            await _Connection(self, services, hello).run()
-
-        asyncio.run(talk())
+        await _Connection(self, services, hello).run()  # type: ignore[arg-type]
 
     def submit(self, command: Any) -> Future[None]:
         self.commands.append(command)
@@ -162,6 +161,28 @@ def test_an_attempt_that_its_agent_cannot_follow_is_logged(caplog: pytest.LogCap
 
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert (record.__dict__["attempt"], record.__dict__["error"]) == (KEY, "claim.json is of format 2")
+
+
+def test_a_channel_that_is_cancelled_takes_back_nothing_of_what_it_told() -> None:
+    class Slow(Script):
+        def submit(self, command: Any) -> Future[None]:
+            super().submit(command)
+            answers.append(Future())
+            return answers[-1]
+
+    async def scene() -> None:
+        talking = asyncio.ensure_future(slow.talk(a_hello()))
+        while not answers:
+            await asyncio.sleep(0)
+        talking.cancel()
+        await asyncio.wait([talking], timeout=30)
+
+    answers: list[Future[None]] = []
+    slow = Slow([])
+    asyncio.run(scene())
+
+    assert [type(command) for command in slow.commands] == [AgentConnected, AgentDisconnected]
+    assert not any(answer.cancelled() for answer in answers)
 
 
 class Leaving(Script):

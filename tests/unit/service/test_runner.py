@@ -160,6 +160,25 @@ def test_commands_that_wait_together_share_one_transaction(world: World) -> None
     assert world.store.log.count("commit") == before + 2
 
 
+def test_a_sender_that_goes_away_takes_nothing_back_and_keeps_nobody_from_an_answer(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    at_hand = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    waiting, refused = world.submit(paused()), world.submit(paused("nobody"))
+    for future in (at_hand, waiting, refused):
+        future.cancel()
+    other = world.submit(created("other"))
+    world.store.gate.set()
+
+    other.result(TIMEOUT_S)
+    at_hand.result(TIMEOUT_S)
+    waiting.result(TIMEOUT_S)
+    with pytest.raises(NotFoundError):
+        refused.result(TIMEOUT_S)
+    assert world.runner.readiness() == {"dispatcher": "ok", "database": "ok"}
+
+
 def test_an_effect_that_fails_stops_neither_the_others_nor_the_service(world: World) -> None:
     world.fails.append(RuntimeError("no such agent"))
     world.do(created())
