@@ -43,6 +43,7 @@ COMMAND_S = 10.0  # for the runner to take a command
 REPEAT_S = 5.0  # before an agent that is still there is called lost again
 LOST_MARGIN_S = 60.0  # beyond what a node lives without a service, before one that nobody sees is called lost
 WAITING, CONNECTED = "connecting to Ray", "ok"
+BRIDGE, CLUSTER = "the bridge to Ray", "a Ray cluster"
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class RayExecutor:
             self._wake.clear()
             try:
                 self._look_after_all()
-                self._step()
+                self._step(time.monotonic())
             except Exception:  # whatever it was, the next step begins with what exists
                 logger.exception("ray_step_failed")
 
@@ -175,8 +176,7 @@ class RayExecutor:
             time.sleep(max(0.0, self._next_look - time.monotonic()))
             self.submit(TimePassed(at=self.now()))
 
-    def _step(self) -> None:
-        moment = time.monotonic()
+    def _step(self, moment: float) -> None:
         self._see_to_bridge(moment)
         with self._lock:
             frame, room, observed = self._frame, self._room, self._observed
@@ -239,18 +239,13 @@ class RayExecutor:
 
     # ── the bridge ──────────────────────────────────────────────────────────────────────────────
     def _see_to_bridge(self, moment: float) -> None:
-        if self._cluster is not None:
-            self._cluster.see_to_it()
+        try:
+            if self._cluster is not None:
+                self._cluster.see_to_it()
+        except OSError as exc:
+            self._not_started(CLUSTER, exc)
         if self._bridge is None and moment >= self._next_bridge:
-            self._frame, self._sent, self._told_address = None, {}, ""
-            self._bridge_at = moment
-            self._bridge = BridgeLink(
-                folder=self.folder,
-                python=self.options.python,
-                is_of_own=self._cluster is not None,
-                on_frame=self._on_frame,
-                on_end=self._on_end,
-            )
+            self._start_bridge(moment)
         address = self.options.address if self._cluster is None else self._cluster.address()
         bridge = self._bridge
         if bridge is None or not address or address == self._told_address:
@@ -259,6 +254,7 @@ class RayExecutor:
             bridge.kill()
         else:
             self._told_address = address
+            self._started(CLUSTER)
             bridge.send(
                 {
                     "address": address,
@@ -267,6 +263,42 @@ class RayExecutor:
                     "modules": sent_along(),
                 }
             )
+
+    def _start_bridge(self, moment: float) -> None:
+        self._frame, self._sent, self._told_address = None, {}, ""
+        self._bridge_at = moment
+        try:
+            self._bridge = BridgeLink(
+                folder=self.folder,
+                python=self.options.python,
+                is_of_own=self._cluster is not None,
+                on_frame=self._on_frame,
+                on_end=self._on_end,
+            )
+        except OSError as exc:  # its Python is gone, or this machine has no process to spare
+            with self._lock:
+                self._put_off_bridge(moment)
+            self._not_started(BRIDGE, exc)
+        else:
+            self._started(BRIDGE)
+
+    def _not_started(self, what: str, exc: OSError) -> None:
+        with self._lock:
+            if self._frame is None:
+                self._trouble = f"{what} cannot be started: {exc}"[:1_000]
+        logger.warning("ray_not_started", extra={"what": what, "why": str(exc)})
+
+    def _started(self, what: str) -> None:
+        with self._lock:
+            if self._trouble.startswith(f"{what} cannot be started"):
+                self._trouble = WAITING
+
+    def _put_off_bridge(self, moment: float) -> None:
+        """The next one, for longer than the last time where this one did not last. With the lock."""
+        lasted = moment - self._bridge_at >= STEADY_S
+        longer_s = min(RESPAWN_BACKOFF_LIMIT_S, 2 * self._backoff_s or RESPAWN_BACKOFF_S)
+        self._backoff_s = RESPAWN_BACKOFF_S if lasted else longer_s
+        self._next_bridge = moment + self._backoff_s
 
     def _send(self, moment: float) -> None:
         del moment
@@ -303,11 +335,7 @@ class RayExecutor:
     def _on_end(self, code: int) -> None:
         moment = time.monotonic()
         with self._lock:
-            lasted = moment - self._bridge_at >= STEADY_S
-            self._backoff_s = (
-                RESPAWN_BACKOFF_S if lasted else min(RESPAWN_BACKOFF_LIMIT_S, 2 * self._backoff_s or RESPAWN_BACKOFF_S)
-            )
-            self._next_bridge = moment + self._backoff_s
+            self._put_off_bridge(moment)
             self._frame, self._bridge = None, None
             if self._trouble == CONNECTED:
                 self._trouble = f"the bridge to Ray ended with exit code {code}; another one is started"

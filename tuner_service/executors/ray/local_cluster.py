@@ -52,13 +52,12 @@ class LocalCluster:
 
     def see_to_it(self) -> None:
         """Start a holder unless there is one. OSError where none can be started; to be called again and again."""
-        if self._users is None:
-            create_once(str(self.folder / TOKEN), secrets.token_hex(32).encode())
-            self._users = _open_lock(self.folder / USERS)
-            fcntl.flock(self._users, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if self._holder is not None and self._holder.poll() is None:
+        is_there = self._users is not None and self._holder is not None and self._holder.poll() is None
+        if is_there or time.monotonic() < self._next:
             return
-        if time.monotonic() < self._next or is_held(self.folder / HOLDER):
+        if self._users is None:
+            self._take()
+        if is_held(self.folder / HOLDER):
             return
         self._next = time.monotonic() + BACKOFF_S
         with (self.folder / "cluster.log").open("ab") as log:
@@ -71,6 +70,18 @@ class LocalCluster:
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
                 start_new_session=True,
             )
+
+    def _take(self) -> None:
+        """Say that the cluster is used. A holder that looks at this very moment has the lock itself."""
+        self._next = time.monotonic() + BACKOFF_S
+        create_once(str(self.folder / TOKEN), secrets.token_hex(32).encode())
+        users = _open_lock(self.folder / USERS)
+        try:
+            fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            os.close(users)
+            raise
+        self._users, self._next = users, 0.0
 
     def address(self) -> str:
         """Of the cluster, once it is up; "" until then."""

@@ -6,8 +6,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tuner_service.dispatcher.commands import AgentLost
+from tuner_service.dispatcher.room import Room
 from tuner_service.executor_options import OWN_CLUSTER, RayOptions
-from tuner_service.executors.ray.executor import RayExecutor
+from tuner_service.executors.ray.executor import LOST_MARGIN_S, WAITING, RayExecutor
+from tuner_service.executors.ray.local_cluster import USERS
+from tuner_service.service.node_tokens import PREFIX
 
 
 class Bridge:
@@ -35,12 +41,20 @@ class OwnCluster:
         return self.at
 
 
+def an_executor(folder: Path, options: RayOptions, submitted: list[Any] | None = None) -> RayExecutor:
+    """``submitted``: where its commands go."""
+
+    def submit(command: Any) -> Future[None]:
+        if submitted is not None:
+            submitted.append(command)
+        return Future()
+
+    return RayExecutor(folder=folder, options=options, lineage="l", key=str, submit=submit, now=lambda: 1.0)
+
+
 def test_a_bridge_to_a_cluster_of_ours_that_is_gone_ends_as_soon_as_there_is_another_one() -> None:
     bridge, cluster = Bridge(), OwnCluster()
-    options = RayOptions(address=OWN_CLUSTER)
-    executor = RayExecutor(
-        folder=Path(), options=options, lineage="l", key=str, submit=lambda _: Future(), now=lambda: 1.0
-    )
+    executor = an_executor(Path(), RayOptions(address=OWN_CLUSTER))
     executor._cluster, executor._bridge = cluster, bridge  # type: ignore[assignment]  # neither has processes
     for at in ("", "h:1", "h:1", "", "h:1"):
         cluster.at = at
@@ -51,3 +65,78 @@ def test_a_bridge_to_a_cluster_of_ours_that_is_gone_ends_as_soon_as_there_is_ano
     executor._see_to_bridge(0.0)
 
     assert (bridge.told, bridge.kills) == (["h:1"], 1)
+
+
+class Machine:
+    """``error``: why no process of it can be started; bridges begin where there is none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error: OSError | None = None
+        self.begun: list[float] = []
+        self.now = 0.0
+        monkeypatch.setattr("tuner_service.executors.ray.executor.BridgeLink", self._begin)
+
+    def _begin(self, **_: Any) -> Bridge:
+        self.begun.append(self.now)
+        if self.error is not None:
+            raise self.error
+        return Bridge()
+
+    def step(self, executor: RayExecutor, at: float) -> None:
+        self.now = at
+        executor._step(at)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+NO_PYTHON = FileNotFoundError(2, "No such file or directory", "/opt/venv/bin/python")
+TOLD = "the bridge to Ray cannot be started: [Errno 2] No such file or directory: '/opt/venv/bin/python'"
+
+
+def test_a_bridge_that_cannot_be_started_is_told_and_tried_less_and_less_often(machine: Machine) -> None:
+    machine.error = NO_PYTHON
+    executor = an_executor(Path(), RayOptions())
+    for quarters in range(40):
+        machine.step(executor, quarters / 4)
+
+    assert executor.readiness() == TOLD
+    assert machine.begun == [0.0, 0.5, 1.5, 3.5, 7.5]
+
+
+def test_what_kept_a_bridge_from_starting_is_no_longer_told_of_one_that_connects(machine: Machine) -> None:
+    machine.error = NO_PYTHON
+    executor = an_executor(Path(), RayOptions())
+    machine.step(executor, 0.0)
+    assert executor.readiness() == TOLD
+
+    machine.error = None
+    machine.step(executor, 1.0)
+
+    assert executor.readiness() == WAITING
+
+
+def test_trials_on_nodes_that_nobody_sees_are_lost_also_where_no_bridge_can_be_started(machine: Machine) -> None:
+    machine.error = NO_PYTHON
+    submitted: list[Any] = []
+    executor = an_executor(Path(), RayOptions(), submitted)
+    executor._room = Room(lacking={}, waits=False, busy=frozenset({f"{PREFIX}1"}), connected=frozenset())
+
+    machine.step(executor, 1.0)
+    machine.step(executor, 1.0 + executor.options.service_lost_s + LOST_MARGIN_S)
+
+    assert [(type(one), one.agent_id) for one in submitted] == [(AgentLost, f"{PREFIX}1")]
+
+
+def test_a_cluster_of_ours_that_cannot_be_started_is_told_and_keeps_no_bridge_from_beginning(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (tmp_path / USERS).mkdir()
+    executor = an_executor(tmp_path, RayOptions(address=OWN_CLUSTER))
+
+    machine.step(executor, 0.0)
+
+    assert executor.readiness() == f"a Ray cluster cannot be started: [Errno 21] Is a directory: '{tmp_path / USERS}'"
+    assert machine.begun == [0.0]
