@@ -40,6 +40,8 @@ class BlobReceiver:
         self._folder = folder
         self._ask = ask
         self._waiting: dict[str, asyncio.Future[Path]] = {}
+        self._questions: set[asyncio.Task[None]] = set()
+        self._is_lost = False
         self._current: BlobSent | None = None
         self._file: BinaryIO | None = None
         self._hash = hashlib.sha256()
@@ -59,15 +61,29 @@ class BlobReceiver:
         return self._held.keys()
 
     async def get(self, digest: str) -> Path:
-        """The verified file. BlobMissingError, ConnectionLostError."""
+        """The verified file. BlobMissingError, ConnectionLostError.
+
+        It is asked for once, and comes also where whoever wanted it first has gone: others may wait for it.
+        """
         path = self._folder / plain_name(digest, what="digest")
         if path.exists():
             return path
+        if self._is_lost:
+            raise ConnectionLostError("the channel closed")
         waiting = self._waiting.get(digest)
         if waiting is None:
             waiting = self._waiting[digest] = asyncio.get_running_loop().create_future()
-            await self._ask(digest)
+            question = asyncio.ensure_future(self._put_question(digest, waiting))
+            self._questions.add(question)
+            question.add_done_callback(self._questions.discard)
         return await asyncio.shield(waiting)
+
+    async def _put_question(self, digest: str, waiting: asyncio.Future[Path]) -> None:
+        try:
+            await self._ask(digest)
+        except Exception as error:  # noqa: BLE001  whatever it is: without an answer to come, nobody is to wait
+            if self._waiting.get(digest) is waiting:
+                self._fail(digest, ConnectionLostError(f"it could not be asked for: {error}"))
 
     def begin(self, sent: BlobSent) -> None:
         self._drop_current()
@@ -90,6 +106,7 @@ class BlobReceiver:
         self._finish_if_complete()
 
     def lose_connection(self) -> None:
+        self._is_lost = True
         self._drop_current()
         for digest in list(self._waiting):
             self._fail(digest, ConnectionLostError("the channel closed"))

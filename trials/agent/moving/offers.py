@@ -66,7 +66,7 @@ class CheckpointOffers:
         return locations
 
     def stored(self, answer: BlobStored) -> None:
-        waiting = self._waiting.get(answer.digest)
+        waiting = self._waiting.pop(answer.digest, None)  # it may be that others wait than who offered
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
@@ -129,15 +129,14 @@ class CheckpointOffers:
             waiting = self._waiting.get(record.digest)
             if waiting is None:
                 waiting = self._waiting[record.digest] = asyncio.get_running_loop().create_future()
-                offered = BlobOffered(digest=record.digest, size=record.size)
-                await self._send_blob(offered, data, chunk=BLOB_CHUNK_BYTES)
+                await self._send_offer(data, record, waiting)
             try:
                 async with asyncio.timeout(STORE_TIMEOUT_S):
                     answer = await asyncio.shield(waiting)
             except TimeoutError:
+                if self._waiting.get(record.digest) is waiting:
+                    del self._waiting[record.digest]
                 continue
-            finally:
-                self._waiting.pop(record.digest, None)
             if answer.error is None:
                 return True
             logger.warning("checkpoint_refused", extra={"digest": record.digest, "error": answer.error})
@@ -145,6 +144,18 @@ class CheckpointOffers:
                 return False
             await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return False
+
+    async def _send_offer(self, data: bytes, record: CheckpointRecord, waiting: asyncio.Future[BlobStored]) -> None:
+        """Where it is cut off, others that wait for the answer to it offer the same bytes at once."""
+        try:
+            offered = BlobOffered(digest=record.digest, size=record.size)
+            await self._send_blob(offered, data, chunk=BLOB_CHUNK_BYTES)
+        except BaseException:
+            if self._waiting.get(record.digest) is waiting:
+                del self._waiting[record.digest]
+                waiting.set_exception(TimeoutError("it was not sent"))
+                waiting.exception()  # it may be that nobody else waits
+            raise
 
 
 def step_of_checkpoint(lines: Sequence[str]) -> int | None:
