@@ -40,8 +40,8 @@ def timed(
 ) -> dict[str, Any]:
     """Run ``command`` to its end; ``began_at``, and ``whole_s`` until it printed its result, a line of JSON.
 
-    How it ends after that (servers that are shut down) is not counted; where it prints no result, it is. {"error": …}
-    as above.
+    How it ends after that (servers that are shut down) is not counted; where it prints no result, it is. ``next``: its
+    second line of JSON, where it goes on and prints one. {"error": …} as above.
     """
     errors = folder / "stderr"
     environment = environment or {
@@ -64,7 +64,11 @@ def timed(
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
-            if line.startswith("{") and not found:
+            if not line.startswith("{"):
+                continue
+            if found:
+                found["next"] = json.loads(line)
+            else:
                 found = {**json.loads(line), "began_at": began_at, "whole_s": time.perf_counter() - begun}
     code = process.wait()
     watch.cancel()

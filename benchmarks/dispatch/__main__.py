@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,34 +23,59 @@ from typing import Any
 
 from benchmarks import peers
 from benchmarks.dispatch import ours
-from benchmarks.dispatch.loads import Load, figures, folder_of
+from benchmarks.dispatch.loads import Load, figures, folder_of, next_figures
 from benchmarks.machine import describe, fsync_ms, load
 from benchmarks.writing import RESULTS, Row, save
 
 PEERS = Path(__file__).resolve().parent / "peers"
-# What is shown: the script of it, whether it takes the word that follows.
+SETTLE_S = 2.0  # before everybody: what the one before has left is over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A script of ``peers`` and the words that it is given. ``goes_on``: its next search is told, too."""
+
+    script: str
+    words: tuple[str, ...] = ()
+    goes_on: bool = False
+    only: str = ""  # the one load that it is measured with
+
+
+BARE = {"bare loop": Beside(script="bare"), "bare loop, forked": Beside(script="bare", words=("forked",))}
 BESIDE = {
-    "bare loop": ("bare", ()),
-    "Optuna, 4 workers": ("optuna", ()),
-    "Vizier": ("vizier", ()),
-    "Syne Tune": ("syne", ()),
-    "Ray Tune, an actor a trial": ("ray", ()),
-    "Ray Tune, reused actors": ("ray", ("reused",)),
-    "NNI": ("nni", ()),
+    "Optuna, 4 workers, SQLite": Beside(script="optuna", words=("sqlite",), goes_on=True),
+    "Optuna, 4 workers, journal file": Beside(script="optuna", words=("journal",), goes_on=True),
+    "Optuna, 4 workers, journal file, TPE": Beside(
+        script="optuna", words=("journal", "tpe"), goes_on=True, only="nothing"
+    ),
+    "Vizier": Beside(script="vizier", goes_on=True),
+    "Syne Tune": Beside(script="syne"),
+    "Ray Tune, an actor a trial": Beside(script="ray"),
+    "Ray Tune, reused actors": Beside(script="ray", words=("reused",), goes_on=True),
+    "NNI": Beside(script="nni"),
 }
 Found = dict[str, dict[str, Any]]  # what was measured: its figures
+Measure = Callable[[], dict[str, Any] | list[dict[str, Any]]]
 NOTES = (
     (
-        "Four at a time, as many trials for everybody. `first trial` and `trials/s from the command` count from the "
-        "start of the command (a script that does the whole search; `tuner run`) to the first line of the first "
-        "trial's code, and until it says that all trials are done: the start of interpreters, servers and workers is "
-        "in it for everybody, and so is the start of our service in the rows of a first experiment. A next experiment "
-        "finds the service up. `steady` leaves out the first quarter of the trials, by their own clocks."
+        "A random search of one parameter (TPE where it says so), four trials at a time, as many for everybody; a "
+        "trial does nothing but ten reports. `first trial` and `trials/s from the command` count from the start of the "
+        "command (a script that does the whole search; `tuner run`) to the first line of the first trial's code, and "
+        "until it says that all trials are done: the start of interpreters, servers and workers is in it for "
+        "everybody, and so is the start of our service in the rows of a first experiment. A next experiment finds the "
+        "service up; a peer's finds its interpreter up with everything imported, Ray its cluster, Vizier its server. "
+        "`steady` leaves out the first quarter of the trials, by their own clocks. The order turns by one with each "
+        "round, and everybody begins after two seconds of rest."
     ),
     (
-        "The bare loop starts `python script.py` and stores nothing. Ours asks the tuner for each trial, reads the "
-        "reports from standard output by a pattern and stores every one of them durably; Optuna and Vizier start the "
-        "same script, and write to SQLite; Syne Tune's, Ray's and NNI's trials report by their own calls."
+        "What a trial is: a fork of an interpreter that is up, with us (`isolation: fork`, the default), in the forked "
+        "loop and with Ray's workers; an interpreter that is started, in the bare loop, with us where it says `spawn`, "
+        "with Optuna, Vizier, NNI and Syne Tune, which imports itself in each. Both loops store nothing. Ours asks the "
+        "tuner for each trial, reads the reports from standard output by a pattern and stores every one of them "
+        "durably, in one transaction where a trial is as short as these; Optuna and Vizier read them from the same "
+        "script's output once it has ended and store each with a call of its own, Optuna durably (`synchronous = "
+        "FULL`; its journal syncs each line). Syne Tune's, Ray's and NNI's trials report by their own calls, which "
+        "write files that are not synced; Ray's three loggers are one here."
     ),
     (
         "The gap is from the last line of a trial's script to the first line of the script that took its place. Where "
@@ -71,10 +98,10 @@ def main() -> int:
     command += " --no-peers" if options.no_peers else "".join(f" --peer {name}=PYTHON" for name in names.split())
     rounds = _earlier(options.name, command, str(machine["commit"])) if options.add else []
     with ExitStack() as homes:
-        for _ in range(options.rounds):
+        for turn in range(len(rounds), len(rounds) + options.rounds):
             one: Row = {"load": load(), "fsync_ms": fsync_ms(), "found": {}}
             for what in _loads(options):
-                one["found"][what.name] = _round(what, options, homes)
+                one["found"][what.name] = _round(what, options, homes, turn=turn)
             rounds.append(one)
     command += f"  ({len(rounds)} rounds)"
     save(options.name, command=command, machine=machine, rows=_all_rows(rounds), notes=NOTES, rounds=rounds)
@@ -116,42 +143,46 @@ def _earlier(group: str, command: str, commit: str) -> list[Row]:
     return rounds
 
 
-def _round(what: Load, options: argparse.Namespace, homes: ExitStack) -> Found:
-    found: Found = {}
-    for name, measure in _measures(what, options, homes).items():
+def _round(what: Load, options: argparse.Namespace, homes: ExitStack, *, turn: int) -> Found:
+    measures = list(_measures(what, options, homes).items())
+    order: dict[str, Found] = {name: {} for name, _ in measures}  # of the rows, which is not that of measuring
+    for name, measure in measures[turn % len(measures) :] + measures[: turn % len(measures)]:
+        time.sleep(SETTLE_S)
         result = measure()
-        labelled = {name: result} if isinstance(result, dict) else _by_experiment(name, result)
-        found.update(labelled)
-        print(what.name, labelled, flush=True)
-    return found
+        order[name] = {name: result} if isinstance(result, dict) else _by_experiment(name, result)
+        print(what.name, order[name], flush=True)
+    return {row: figures for labelled in order.values() for row, figures in labelled.items()}
 
 
 def _by_experiment(name: str, results: Sequence[dict[str, Any]]) -> Found:
     return {f"{name}, {which} experiment": one for which, one in zip(("first", "next"), results, strict=True)}
 
 
-def _measures(
-    what: Load, options: argparse.Namespace, homes: ExitStack
-) -> dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]]:
+def _measures(what: Load, options: argparse.Namespace, homes: ExitStack) -> dict[str, Measure]:
     pythons = dict(named.split("=", 1) for named in options.peer)
-    measures: dict[str, Callable[[], dict[str, Any] | list[dict[str, Any]]]] = {}
-    for name, (script, words) in BESIDE.items():
-        if script == "bare" or not options.no_peers:
-            measures[name] = partial(peer, what, script, words, pythons.get(script, sys.executable))
-        if script == "bare":
-            measures["ours, preload given" if what.preload else "ours"] = partial(ours.measure, what, homes)
-            if what.preload:
-                unnamed = Load(name=what.name, trials=what.trials, imports=what.imports)
-                measures["ours, preload not given"] = partial(ours.measure, unnamed, homes)
+    measures: dict[str, Measure] = {name: partial(peer, what, of, sys.executable) for name, of in BARE.items()}
+    measures["ours, preload given" if what.preload else "ours"] = partial(ours.measure, what, homes)
+    if what.preload:
+        unnamed = Load(name=what.name, trials=what.trials, imports=what.imports)
+        measures["ours, preload not given"] = partial(ours.measure, unnamed, homes)
+    if what.name == "nothing":
+        measures["ours, isolation: spawn"] = partial(ours.measure, what, homes, isolation="spawn")
+        measures["ours, TPE"] = partial(ours.measure, what, homes, tuner="tpe")
+    for name, of in ({} if options.no_peers else BESIDE).items():
+        if of.only in {"", what.name}:
+            measures[name] = partial(peer, what, of, pythons.get(of.script, sys.executable))
     return measures
 
 
-def peer(what: Load, name: str, words: Sequence[str], python: str) -> dict[str, Any]:
+def peer(what: Load, of: Beside, python: str) -> dict[str, Any] | list[dict[str, Any]]:
+    """Its search; and the next one, where it goes on."""
     with folder_of(what) as (folder, script, times):
         state = folder / "state"
         state.mkdir()
-        command = [python, str(PEERS / f"{name}_dispatch.py"), str(state), str(script), str(what.trials), *words]
-        return figures(times, what, peers.timed(command, folder=folder))
+        command = [python, str(PEERS / f"{of.script}_dispatch.py"), str(state), str(script), str(what.trials)]
+        found = peers.timed([*command, *of.words], folder=folder)
+        first = figures(times, what, found)
+        return [first, next_figures(times, what, found)] if of.goes_on else first
 
 
 def _all_rows(rounds: Sequence[Row]) -> list[Row]:
@@ -174,6 +205,7 @@ def _rows(what: str, rounds: Sequence[Found]) -> list[Row]:
         row |= {"steady trials/s": round(steady, 2), "steady × bare loop": round(steady / (bare_steady or steady), 2)}
         row |= {"gap, median ms": round(_median(rounds, name, "gap_ms"), 1)}
         row |= {"gap, p90 ms": round(_median(rounds, name, "gap_p90_ms"), 1)}
+        row |= {"version": rounds[0][name]["version"]}
         rows.append(row)
     return rows
 

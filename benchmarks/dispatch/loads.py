@@ -60,6 +60,23 @@ def figures(times: Path, load: Load, found: dict[str, Any]) -> dict[str, Any]:
     if "error" in found:
         return found
     lines = [tuple(map(float, line.split())) for line in times.read_text(encoding="utf-8").splitlines()]
+    if (following := found.get("next")) is not None:
+        lines = [line for line in lines if line[0] < following["began_at"]]
+    return _figures(lines, load, found)
+
+
+def next_figures(times: Path, load: Load, found: dict[str, Any]) -> dict[str, Any]:
+    """Likewise of the next search of the same process, which said itself when it began and how long it took."""
+    if "error" in found:
+        return found
+    if (following := found.get("next")) is None:
+        return {"error": "it ended before its next search"}
+    lines = [tuple(map(float, line.split())) for line in times.read_text(encoding="utf-8").splitlines()]
+    lines = [line for line in lines if line[0] >= following["began_at"]]
+    return _figures(lines, load, {**found, **following})
+
+
+def _figures(lines: list[tuple[float, ...]], load: Load, found: dict[str, Any]) -> dict[str, Any]:
     begins, ends = sorted(begin for begin, _ in lines), sorted(end for _, end in lines)
     if len(ends) < max(load.trials, 2 * AT_ONCE):
         return {"error": f"{len(ends)} trials ran, not {load.trials}"}
@@ -68,6 +85,7 @@ def figures(times: Path, load: Load, found: dict[str, Any]) -> dict[str, Any]:
     gaps = sorted(1000 * (begin - end) for begin, end in zip(begins[AT_ONCE:], ends, strict=False))
     return {
         "trials": load.trials,
+        "version": found.get("version", ""),
         "first_s": begins[0] - found["began_at"],
         "whole_s": found["whole_s"],
         "steady_a_second": (len(ends) - 1 - warm) / (ends[-1] - ends[warm]),

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +55,31 @@ with trials.init() as trial:
 NOTES = (
     (
         "`ran again`: points whose trial had come to its end before the kill, and of which steps were done once more. "
-        "`different points`: how many of all that ended, beside the budget. `same points`: the share of the "
-        f"undisturbed search's parameters that the killed one tried, too. `steps repeated`: of {STEPS} steps a trial, "
-        f"{STEP_S:g} s each. "
+        "`different points`: how many of all that ended, beside the budget. `same points`: the share of the points "
+        f"that ended in the undisturbed search which the killed one tried, too. `steps repeated`: of {STEPS} steps a "
+        f"trial, {STEP_S:g} s each. "
         "`first trial`: from the command that resumes to the first line of a trial."
     ),
     (
-        "All draw at random from one seed, four at a time. Ours and Ray's trials save a checkpoint at every step; "
-        "Optuna has none. Ours is resumed by `tuner resume`, Ray by `Tuner.restore`, Optuna by running the same script "
-        "again on the same database until as many trials are complete; without a seed it would not draw points again, "
-        "and nothing could be compared."
+        "All draw at random from one seed, four at a time. Ours is resumed by `tuner resume`, Ray by `Tuner.restore`, "
+        "Optuna by running the same script again on the same database. Ours and Ray's trials save a checkpoint at "
+        "every step; Optuna leaves that to the script, and a trial of its under way begins anew."
+    ),
+    (
+        "Optuna keeps what ended and not its sampler. Started again with its seed it draws the same points once more: "
+        "nobody has to, and without a seed nothing is drawn again, but nothing can be compared either. `sampler kept`: "
+        "pickled after each trial, as its page on resuming a study says, by code of the script. Ray saves the state of "
+        "a search every ten seconds, or 19 times as long as saving takes, so with trials of minutes it repeats at most "
+        "what ended within that; here all began after the one save at the start. `saved often`: once a second and with "
+        "each checkpoint of a trial (`TUNE_GLOBAL_CHECKPOINT_S=1`, `num_to_keep=1`)."
     ),
 )
+PEERS_BESIDE = {  # what is shown: the script of it, the words that it is given
+    "Optuna, the same seed again": ("optuna", ("seed",)),
+    "Optuna, sampler kept": ("optuna", ("sampler",)),
+    "Ray Tune": ("ray", ("reused",)),
+    "Ray Tune, saved often": ("ray", ("reused", "often")),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +135,7 @@ def _runs(entry: Path) -> bool:
 def figures(undisturbed: list[Event], before: list[Event], after: list[Event], *, resumed_at: float) -> Row:
     done = {event.x for event in before if event.what == "ended"}
     whole = [*before, *after]
-    planned = {event.x for event in undisturbed if event.what == "began"}
+    planned = {event.x for event in undisturbed if event.what == "ended"}
     tried = {event.x for event in whole if event.what == "began"}
     steps = [(event.x, event.step) for event in whole if event.what == "step"]
     ended = [event.x for event in whole if event.what == "ended"]
@@ -182,7 +196,7 @@ def _ours(trials: int, *, killed: bool) -> Row:
         return search(begin, go_on, log, trials=trials, home=made)
 
 
-def peer(name: str, python: str, trials: int) -> Row:
+def peer(name: str, words: Sequence[str], python: str, trials: int) -> Row:
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-resume-"))) for _ in range(2)]
         logs, commands = [], []
@@ -190,7 +204,7 @@ def peer(name: str, python: str, trials: int) -> Row:
             (folder / "state").mkdir()
             logs.append(folder / "log")
             script = str(PEERS / f"{name}_resume.py")
-            commands.append([python, script, str(folder / "state"), str(folder / "log"), str(trials)])
+            commands.append([python, script, str(folder / "state"), str(folder / "log"), str(trials), *words])
         try:
             _undisturbed(commands[0])
             killed = search(commands[1], commands[1], logs[1], trials=trials)
@@ -222,8 +236,9 @@ def main() -> int:
     pythons = {"optuna": sys.executable, **dict(named.split("=", 1) for named in options.peer)}
     machine = describe()
     measures: dict[str, Callable[[], Row]] = {"ours": lambda: ours(options.trials)}
-    for name, python in pythons.items():
-        measures[name] = lambda name=name, python=python: peer(name, python, options.trials)  # type: ignore[misc]
+    for what, (name, words) in PEERS_BESIDE.items():
+        if name in pythons:
+            measures[what] = partial(peer, name, words, pythons[name], options.trials)
     found: dict[str, list[Row]] = {name: [] for name in measures}
     for _ in range(options.rounds):
         for name, measure in measures.items():

@@ -3,11 +3,14 @@
 import json
 import socket
 import sys
+import time
+from importlib.metadata import version
 from pathlib import Path
 
 from nni.experiment import Experiment, launcher
 
 START_S = 60  # NNI gives its web server three seconds, and is left out of a result where it took four
+LOOK_S = 0.05
 
 TRIAL = """
 import time; began = time.time()
@@ -40,8 +43,12 @@ def main():
     config.trial_concurrency = 4
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    experiment.run(port)
-    print(json.dumps({"trials": len(experiment.export_data())}), flush=True)
+    experiment.run(port, wait_completion=False)  # which would look once in ten seconds
+    while experiment.get_status() not in {"DONE", "NO_MORE_TRIAL", "STOPPED", "ERROR"}:
+        time.sleep(LOOK_S)
+    while experiment.get_status() == "NO_MORE_TRIAL":
+        time.sleep(LOOK_S)
+    print(json.dumps({"trials": len(experiment.export_data()), "version": version("nni")}), flush=True)
     experiment.stop()
 
 

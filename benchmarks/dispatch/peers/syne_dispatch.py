@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 TRIAL = """
@@ -16,7 +17,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--x", type=float)
 parser.parse_known_args()
 report = Reporter()
-for step in range(11):
+for step in range(10):
     report(step=step + 1, loss=1 / (step + 1))
 with open({times!r}, "a") as file:
     file.write(f"{{began!r}} {{time.time()!r}}\\n")
@@ -41,12 +42,12 @@ def main():
         scheduler=scheduler,
         stop_criterion=StoppingCriterion(max_num_trials_finished=count),
         n_workers=4,
-        sleep_time=0.1,
+        sleep_time=0.01,  # by default 5 s between two looks at the trials
         save_tuner=False,
         suffix_tuner_name=False,
     )
     tuner.run()
-    print(json.dumps({"trials": count}), flush=True)
+    print(json.dumps({"trials": count, "version": version("syne-tune")}), flush=True)
 
 
 if __name__ == "__main__":

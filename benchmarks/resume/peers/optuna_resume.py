@@ -1,9 +1,15 @@
-"""Optuna: four workers on one SQLite file, trials in them; what is there already is continued. FOLDER LOG COUNT."""
+"""Optuna: four workers on one SQLite file, trials in them; what is there already is continued.
+
+FOLDER LOG COUNT seed|sampler. ``seed``: each worker begins with its seed, also when it is started again. ``sampler``:
+its sampler is pickled after each trial and taken up again, as Optuna's page on resuming a study says.
+"""
 
 import multiprocessing
 import os
+import pickle
 import sys
 import time
+from pathlib import Path
 
 import optuna
 from optuna.storages import RDBStorage
@@ -13,9 +19,23 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 STEPS, STEP_S = 10, 0.05
 
 
-def work(url, log, count, seed):
-    storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
-    study = optuna.load_study(study_name="s", storage=storage, sampler=optuna.samplers.RandomSampler(seed=seed))
+def work(folder, log, count, seed, is_new):
+    storage = RDBStorage(f"sqlite:///{folder}/optuna.db", engine_kwargs={"connect_args": {"timeout": 60}})
+    kept = Path(folder, f"sampler-{seed}.pickle")
+    sampler, done = optuna.samplers.RandomSampler(seed=seed), 0
+    if "sampler" in sys.argv and kept.exists():
+        sampler, done = pickle.loads(kept.read_bytes())
+    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
+
+    def keep(study, _):
+        nonlocal done
+        done += 1
+        fresh = kept.with_suffix(".new")
+        with fresh.open("wb") as file:
+            pickle.dump((study.sampler, done), file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(kept)
 
     def objective(trial):
         x = trial.suggest_float("x", 0, 1)
@@ -27,7 +47,13 @@ def work(url, log, count, seed):
         note(log, "ended", x)
         return x
 
-    study.optimize(objective, callbacks=[optuna.study.MaxTrialsCallback(count, states=(TrialState.COMPLETE,))])
+    if "sampler" in sys.argv:
+        study.optimize(objective, n_trials=count // 4 - done, callbacks=[keep])
+    elif is_new:
+        study.optimize(objective, n_trials=count // 4)
+    else:
+        enough = optuna.study.MaxTrialsCallback(count, states=(TrialState.COMPLETE,))
+        study.optimize(objective, callbacks=[enough])
 
 
 def note(log, *words):
@@ -39,10 +65,10 @@ def note(log, *words):
 
 def main():
     folder, log, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    url = f"sqlite:///{folder}/optuna.db"
-    optuna.create_study(study_name="s", storage=url, load_if_exists=True)
+    study = optuna.create_study(study_name="s", storage=f"sqlite:///{folder}/optuna.db", load_if_exists=True)
+    is_new = not study.trials
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=work, args=(url, log, count, seed)) for seed in range(4)]
+    workers = [context.Process(target=work, args=(folder, log, count, seed, is_new)) for seed in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:

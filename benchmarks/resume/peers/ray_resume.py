@@ -1,6 +1,7 @@
 """Ray Tune: four trials at a time, a checkpoint at every step; what is there already is restored.
 
-FOLDER LOG COUNT [ADDRESS].
+FOLDER LOG COUNT [ADDRESS] [reused] [often]. ``often``: the state of the search is saved once a second and with each
+checkpoint of a trial, not only every ten seconds.
 """
 
 import json
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+if "often" in sys.argv:
+    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "1"
 
 import ray
 from ray import tune
@@ -43,7 +46,8 @@ def trial(config):
 
 def main():
     folder, log, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    where = {"address": sys.argv[4]} if len(sys.argv) > 4 else {"num_cpus": 4, "include_dashboard": False}
+    addresses = [word for word in sys.argv[4:] if word not in {"reused", "often"}]
+    where = {"address": addresses[0]} if addresses else {"num_cpus": 4, "include_dashboard": False}
     ray.init(**where, log_to_driver=False, logging_level="ERROR")
     trainable, path = tune.with_resources(trial, {"cpu": 1}), f"{folder}/search"
     space = {"x": tune.uniform(0, 1), "log": log}
@@ -56,9 +60,16 @@ def main():
             trainable,
             param_space=space,
             tune_config=tune.TuneConfig(
-                num_samples=count, search_alg=BasicVariantGenerator(max_concurrent=4, random_state=1)
+                num_samples=count,
+                search_alg=BasicVariantGenerator(max_concurrent=4, random_state=1),
+                reuse_actors="reused" in sys.argv,
             ),
-            run_config=tune.RunConfig(storage_path=folder, name="search", verbose=0),
+            run_config=tune.RunConfig(
+                storage_path=folder,
+                name="search",
+                verbose=0,
+                checkpoint_config=tune.CheckpointConfig(num_to_keep=1 if "often" in sys.argv else None),
+            ),
         )
     tuner.fit()
 

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.cluster import reconnecting
 from benchmarks.cluster.nodes import SimulatedCluster
 from benchmarks.cluster.nodes import Size as ClusterSize
-from benchmarks.dispatch.__main__ import peer
+from benchmarks.dispatch.__main__ import BARE, BESIDE, peer
 from benchmarks.dispatch.loads import Load
 from benchmarks.dispatch.ours import measure as dispatched
 from benchmarks.reports import inside
@@ -86,18 +86,31 @@ def test_the_reports_benchmark_counts_reports_on_disk() -> None:
     assert row["delay_p99_ms"] > 0
 
 
-def test_the_bare_loop_of_the_dispatch_benchmark_runs() -> None:
-    found = peer(Load(name="few", trials=8), "bare", (), sys.executable)
+@pytest.mark.parametrize("loop", BARE)
+def test_a_bare_loop_of_the_dispatch_benchmark_runs(loop: str) -> None:
+    found = peer(Load(name="few", trials=8), BARE[loop], sys.executable)
 
+    assert isinstance(found, dict)
     assert found["trials"] == 8
     assert 0 < found["first_s"] < found["whole_s"]
     assert found["steady_a_second"] > 0
 
 
 def test_a_peer_of_the_dispatch_benchmark_that_fails_says_why() -> None:
-    found = peer(Load(name="few", trials=8, pause="raise SystemExit(3)"), "bare", (), sys.executable)
+    found = peer(Load(name="few", trials=8, pause="raise SystemExit(3)"), BARE["bare loop"], sys.executable)
 
+    assert isinstance(found, dict)
     assert "CalledProcessError" in found["error"]
+
+
+@pytest.mark.slow
+def test_the_next_study_of_a_peer_in_the_dispatch_benchmark_counts_from_its_own_beginning() -> None:
+    found = peer(Load(name="few", trials=8), BESIDE["Optuna, 4 workers, journal file"], sys.executable)
+
+    assert isinstance(found, list)
+    first, following = found
+    assert first["trials"] == following["trials"] == 8
+    assert 0 < following["first_s"] < following["whole_s"]
 
 
 @pytest.mark.slow

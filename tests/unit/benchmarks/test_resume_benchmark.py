@@ -9,7 +9,7 @@ def events(*told: tuple[str, float, int]) -> list[Event]:
     return [Event(what=what, x=x, step=step, at=float(place)) for place, (what, x, step) in enumerate(told)]
 
 
-UNDISTURBED = events(*(("began", x, -1) for x in (0.1, 0.2, 0.3, 0.4)))
+UNDISTURBED = events(*(("ended", x, -1) for x in (0.1, 0.2, 0.3, 0.4)))
 
 
 def test_a_search_that_goes_on_where_it_was_has_lost_and_repeated_nothing() -> None:
