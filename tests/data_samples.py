@@ -47,6 +47,68 @@ class SlowlyAugmented(Augmented):
         return super().__getitem__(index)
 
 
+class Together(Numbers):
+    """Loads many samples with one call; each says how many came with it, and that is kept apart from its row."""
+
+    def __init__(self, length: int = 103, width: int = 5) -> None:
+        super().__init__(length, width)
+        self.calls: list[list[int]] = []
+
+    def __getitem__(self, index: int) -> Any:
+        return *super().__getitem__(index), 1
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        self.calls.append(indices)
+        rows = self.rows[indices]
+        return [(row, index, len(indices)) for row, index in zip(rows, indices, strict=True)]
+
+
+class AugmentedTogether(Augmented):
+    """As quick as it likes, what it draws is that of each sample."""
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [self[index] for index in reversed(indices)][::-1]
+
+
+class RaisingTogether(Together):
+    """Of a batch with a ``bad`` one, and of one with a ``spoilt`` one, which can be had alone."""
+
+    def __init__(self, *bad: int, spoilt: int = -1) -> None:
+        super().__init__(40)
+        self.bad, self.spoilt = set(bad), spoilt
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.bad:
+            raise LookupError(f"row {index} is damaged")
+        return super().__getitem__(index)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        if self.bad.intersection(indices) or self.spoilt in indices:
+            raise LookupError("the rows are damaged")
+        return super().__getitems__(indices)
+
+
+class OtherAnswer(Numbers):
+    """``__getitems__`` gives ``answer``."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(8)
+        self.answer = answer
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self.answer
+
+
+class NothingSingle(torch.utils.data.Dataset[Any]):
+    """Can be asked for many samples only."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [torch.tensor([float(index)]) for index in indices]
+
+
 class Texts:
     """Samples that fit no layout."""
 
@@ -94,6 +156,11 @@ class Deadly(Numbers):
         return super().__getitem__(index)
 
 
+class DeadlyTogether(Deadly):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [self[index] for index in indices]
+
+
 class Counted(Numbers):
     """Each sample that is asked for leaves a file."""
 
@@ -122,6 +189,11 @@ class Stuck(Numbers):
         while index == self.bad and not self.gate.exists():
             stuck_here()
         return super().__getitem__(index)
+
+
+class StuckTogether(Stuck):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [self[index] for index in indices]
 
 
 def stuck_here() -> None:

@@ -20,6 +20,7 @@ class AsyncDataLoader(Loader):
 
     The arguments are torch's, with its defaults. ``dataset`` is a dataset with an index, an iterable, or a data
     source: a callable that is asked with ``batch_size`` and returns samples, or functions that the workers run.
+    ``__getitems__`` of a dataset that has it is called for each batch, and gives what ``__getitem__`` gives for each.
     The keyword arguments of its own:
 
     - ``seed``: of order and randomness; the trial's own where it is not given, 0 outside a trial.

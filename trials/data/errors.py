@@ -42,8 +42,17 @@ class WorkerDied(DataLoadingError):  # noqa: N818  # the design's name for a fac
 class LoaderTimeout(DataLoadingError):  # noqa: N818  # the design's name for a fact
     """The next batch did not arrive within ``timeout``."""
 
-    def __init__(self, *, timeout_s: float, index: int | None, worker: int | str | None, stack: str) -> None:
-        what = "no worker had taken it up" if worker is None else f"{_named(worker)} is at sample {index}"
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        index: int | None,
+        worker: int | str | None,
+        stack: str,
+        items: Sequence[object] = (),  # among which the sample is, where it is not known
+    ) -> None:
+        at = f"sample {index}" if index is not None or not items else f"one of the samples {_listed(items)}"
+        what = "no worker had taken it up" if worker is None else f"{_named(worker)} is at {at}"
         shown = f"\n\nIts stack:\n{stack.rstrip()}" if stack else ""
         super().__init__(
             f"the next batch did not arrive within timeout={timeout_s:g} s: {what}. "
@@ -91,7 +100,7 @@ def _named(worker: int | str) -> str:
     return f"worker {worker}" if isinstance(worker, int) else worker
 
 
-def _listed(indices: Sequence[int]) -> str:
+def _listed(indices: Sequence[object]) -> str:
     shown = ", ".join(str(index) for index in indices[:SHOWN_INDICES])
     more = len(indices) - SHOWN_INDICES
     return f"{shown} and {more} more" if more > 0 else shown

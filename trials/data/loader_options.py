@@ -58,6 +58,11 @@ class LoaderOptions:
         return "index" if hasattr(self.dataset, "__getitem__") and not _torch_iterable(self.dataset) else "iterable"
 
     @property
+    def makes_batches(self) -> bool:
+        """``batch_size=None`` delivers samples one by one."""
+        return self.batch_size is not None or self.batch_sampler is not None
+
+    @property
     def order_name(self) -> str:
         """What a position means; part of a state."""
         if self.kind != "index":

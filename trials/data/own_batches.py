@@ -24,6 +24,7 @@ from trials.data.workers.device_prefetch import CudaStream, DevicePrefetcher
 from trials.data.workers.inline import InlineBatches
 from trials.data.workers.prefetcher import Prefetcher, PrefetcherOptions
 from trials.data.workers.sample_maker import Recipe
+from trials.data.workers.together import Together, loads_single, loads_together
 
 BatchMaker = Prefetcher | InlineBatches
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
@@ -204,8 +205,13 @@ class OwnBatches:
         options = self._options
         load: Any = {"index": getattr(options.dataset, "__getitem__", None), "source": called}.get(options.kind)
         collate, rows = _collate(options)
+        together = None
+        if options.kind == "index" and options.makes_batches and loads_together(options.dataset):
+            together = Together(options.dataset)
+            load = load if loads_single(options.dataset) else together.single
         return Recipe(
             load=load,
+            together=together,
             iterable=options.dataset if options.kind == "iterable" else None,
             transform=options.transform,
             collate=collate,
@@ -268,7 +274,7 @@ def _collate(options: LoaderOptions) -> tuple[Callable[[list[Any]], Any], bool]:
 
     from trials.data.core.collating import collated
 
-    if options.batch_size is None and options.batch_sampler is None:
+    if not options.makes_batches:
         return _Single(options.collate_fn or default_convert), False
     if options.collate_fn in {None, default_collate}:
         return collated, True

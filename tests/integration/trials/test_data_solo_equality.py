@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader, RandomSampler, Subset, WeightedRandomSampler
 
-from tests.data_samples import Augmented, Numbers, OddSizes, Texts, indices_of, jittered, reversed_batch, same
+from tests.data_samples import (
+    Augmented,
+    AugmentedTogether,
+    Numbers,
+    OddSizes,
+    Texts,
+    Together,
+    indices_of,
+    jittered,
+    reversed_batch,
+    same,
+)
 from trials.data import AsyncDataLoader
 
 LENGTH, BATCH = 43, 8
@@ -28,6 +39,9 @@ DATASETS: dict[str, dict[str, Any]] = {
     "augmented and transformed": {"dataset": Augmented(LENGTH), "transform": jittered},
     "collated otherwise": {"dataset": Numbers(LENGTH), "collate_fn": reversed_batch},
     "texts": {"dataset": Texts()},
+    "loaded together": {"dataset": Together(LENGTH)},
+    "loaded together and transformed": {"dataset": Subset(Together(100), range(LENGTH)), "transform": jittered},
+    "loaded together and augmented": {"dataset": AugmentedTogether(LENGTH)},
 }
 
 

@@ -140,6 +140,8 @@ def test_errors_say_which_sample_which_worker_and_how() -> None:
     assert "SIGSEGV" in str(died)
     assert "and 4 more" in str(died)
     assert "no worker had taken it up" in str(late)
+    among = LoaderTimeout(timeout_s=2, index=None, worker=1, stack="", items=(4, 5))
+    assert "worker 1 is at one of the samples 4, 5." in str(among)
     assert "signal 63" in str(WorkerDied(signal_number=63, exit_code=None, indices=(1,), tries=3))
 
 

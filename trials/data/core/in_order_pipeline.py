@@ -170,7 +170,8 @@ class Pipeline:
             worker = min(room)[1]
             entry = self._waiting.popleft()
             self._assigned[worker].append(entry)
-            found.append((worker, entry.task))
+            # What a worker died with is tried again sample by sample, so that the death names the one that it was.
+            found.append((worker, entry.task._replace(singly=True) if entry.tries else entry.task))
 
     def has_work(self) -> bool:
         """Whether a task waits for a worker; where none does, the next batch is cut into tasks."""

@@ -36,6 +36,7 @@ class Task(NamedTuple):
     number: int
     epoch: int
     parts: tuple[Part, ...]
+    singly: bool = False  # samples are not loaded together
 
 
 class IterableBegin(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from trials.data.core.in_order_pipeline import PAUSE, Plan
@@ -17,6 +18,7 @@ from trials.data.errors import LoaderClosed, SampleError
 from trials.data.workers.batch_assembly import Assembled, raise_failure
 from trials.data.workers.iterable_reader import IterableReader
 from trials.data.workers.sample_maker import Recipe, SampleMaker, called_in_errors, number_of
+from trials.data.workers.together import WrongAnswerError, named_together
 
 HERE = "the calling process"
 
@@ -103,12 +105,26 @@ class InlineBatches:
         return Assembled(value=self._collated(plan, samples), skipped=tuple(failures), samples=len(samples))
 
     def _tried(self, plan: Plan) -> Assembled:
-        self._samples(plan, [], skip=True)
+        with suppress(SampleError):
+            self._samples(plan, [], skip=True)
         return Assembled(value=None, empty=True)
 
     def _samples(self, plan: Plan, failures: list[Failure], *, skip: bool = False) -> list[Any]:
-        keys = self._maker.keys(self._epoch)
-        load, skip = self._recipe.load, skip or self._recipe.skip_errors
+        skip = skip or self._recipe.skip_errors
+        if not self._maker.asks_together or not plan.items:
+            return self._one_by_one(plan, failures, skip=skip)
+        try:
+            return self._maker.make_together(self._maker.keys(self._epoch), plan.items)
+        except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
+            samples: list[Any] = []
+            if not isinstance(error, WrongAnswerError):
+                samples = self._one_by_one(plan, failures, skip=skip)  # which of them is it
+            if not skip or isinstance(error, WrongAnswerError):
+                raise_failure(failure(0, named_together(plan.items), error), HERE, error)
+            return samples
+
+    def _one_by_one(self, plan: Plan, failures: list[Failure], *, skip: bool) -> list[Any]:
+        keys, load = self._maker.keys(self._epoch), self._recipe.load
         if load is not None and not self._maker.drawn and self._recipe.transform is None and not skip:
             items = iter(plan.items)
             try:

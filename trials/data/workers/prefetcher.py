@@ -21,7 +21,7 @@ from trials.data.workers.data_sources import AheadPlans
 from trials.data.workers.device_prefetch import PinnedRing
 from trials.data.workers.progress_board import ProgressBoard
 from trials.data.workers.record_channel import Channel, close_all
-from trials.data.workers.sample_maker import Recipe
+from trials.data.workers.sample_maker import Recipe, number_of
 from trials.data.workers.shared_memory import PAGE, SharedMemory
 from trials.data.workers.worker_pool import ProcessPool, ThreadPool, WorkerPool
 from trials.processes.forking import LoopThread
@@ -199,7 +199,17 @@ class Prefetcher:
         worker = workers[0] if workers else None
         index = None if worker is None else self._board.index_of(worker)
         stack = "" if worker is None or self._pool is None else self._pool.stack_of(worker)
-        return LoaderTimeout(timeout_s=self._options.timeout_s, index=index, worker=worker, stack=stack)
+        items = () if worker is None or index is not None else self._items_of(worker)
+        return LoaderTimeout(timeout_s=self._options.timeout_s, index=index, worker=worker, stack=stack, items=items)
+
+    def _items_of(self, worker: int) -> tuple[Any, ...]:
+        """What it has in work, where it does not say at which sample it is: those that it loads by one call."""
+        assert self._pipeline is not None
+        assert self._board is not None
+        tasks, first = self._pipeline.outstanding(worker), self._board.first_of(worker)
+        parts = tasks[0].parts if tasks else ()
+        said = [part for part in parts if number_of(part.items[0]) == first] or parts
+        return tuple(item for part in said for item in part.items)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -231,7 +241,8 @@ class Prefetcher:
             if not self._options.on_demand:
                 self._spawn_all(workers)
             if self._options.look:
-                probed = self._probe(epoch, self._options.look[:PROBE_SAMPLES])
+                few = PROBE_SAMPLES if self._recipe.together is None else len(self._options.look)
+                probed = self._probe(epoch, self._options.look[:few])
             if probed is not None and self._options.worker_type == "auto" and probed.threads_gain >= THREADS_GAIN:
                 self._change_to_threads(workers)
             self._lay_out(probed)
@@ -315,7 +326,9 @@ class Prefetcher:
             prefetch_factor=options.prefetch_factor,
         )
         sample_s = probed.sample_s if probed is not None else 0.0
-        size = pipeline_size(asked, sample_s=sample_s, slot_size=slot_size, rows_fit=layout is not None)
+        # What is loaded together is a whole batch, so that a batch has the same bytes whoever makes it.
+        parts_fit = layout is not None and self._recipe.together is None
+        size = pipeline_size(asked, sample_s=sample_s, slot_size=slot_size, rows_fit=parts_fit)
         ring = SharedMemory.create(size.slots * slot_size, name="trials-data-ring")
         self._ring, self._slot_size, self._layout = ring, slot_size, layout
         self._assembly = BatchAssembly(ring, slot_size, layout, self._recipe.collate)
@@ -410,12 +423,13 @@ class Prefetcher:
         self._stats.worker_deaths += 1
         self._deaths += 1
         index = self._board.index_of(worker)
+        items = self._items_of(worker) if index is None else (index,)
         self._pipeline.worker_died(worker, Death(death.signal, death.exit_code, index))
         if self._deaths > DEATHS_LIMIT:
             self._broken = WorkerDied(
                 signal_number=death.signal,
                 exit_code=death.exit_code,
-                indices=() if index is None else (index,),
+                indices=items,
                 tries=self._deaths,
             )
             self._changed.notify_all()

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from trials.data.core.randomness import SampleKeys
 from trials.data.core.sample_layout import Layout
 from trials.data.core.worker_messages import Probe, Probed
 from trials.data.workers.pickling import encode
 from trials.data.workers.sample_maker import Recipe, SampleMaker, copied_recipe, number_of
 
 LONG_SAMPLE_S = 0.05  # one sample this slow tells enough
+TOGETHER_CALLS = 2  # the first opens files and fills caches
 WORTH_THREADS_S = 0.001  # quicker samples are not worth a comparison
 _EACH = 2  # samples of a thread in the comparison
 
@@ -21,18 +23,9 @@ _EACH = 2  # samples of a thread in the comparison
 def probe(asked: Probe, maker: SampleMaker, recipe: Recipe) -> Probed:
     """Samples that raise are left out: the trial gets their errors when it is their turn."""
     keys = maker.keys(asked.epoch)
-    first: Any = None
-    times: list[float] = []
-    for item in asked.items:
-        begun = time.perf_counter()
-        try:
-            sample = maker.exactly(partial(maker.make, keys, item, number_of(item)))
-        except Exception:  # noqa: BLE001, S112  # a dataset may raise anything; the trial hears of it in its turn
-            continue
-        times.append(time.perf_counter() - begun)
-        first = sample if first is None else first
-        if times[-1] > LONG_SAMPLE_S:
-            break
+    first, times = _together(asked.items, maker, keys) if maker.asks_together else (None, [])
+    if not times:
+        first, times = _one_by_one(asked.items, maker, keys)
     if not times:
         return Probed(layout=None, sample_size=0, sample_s=0.0, threads_gain=0.0)
     gain = 0.0
@@ -44,6 +37,43 @@ def probe(asked: Probe, maker: SampleMaker, recipe: Recipe) -> Probed:
         sample_s=min(times),
         threads_gain=gain,
     )
+
+
+def _one_by_one(items: Sequence[Any], maker: SampleMaker, keys: SampleKeys) -> tuple[Any, list[float]]:
+    """The first sample, and the seconds of each."""
+    first: Any = None
+    times: list[float] = []
+    for item in items:
+        begun = time.perf_counter()
+        try:
+            sample = maker.exactly(partial(maker.make, keys, item, number_of(item)))
+        except Exception:  # noqa: BLE001, S112  # a dataset may raise anything; the trial hears of it in its turn
+            continue
+        times.append(time.perf_counter() - begun)
+        first = sample if first is None else first
+        if times[-1] > LONG_SAMPLE_S:
+            break
+    return first, times
+
+
+def _together(items: Sequence[Any], maker: SampleMaker, keys: SampleKeys) -> tuple[Any, list[float]]:
+    """The same of a dataset that loads many with one call, each with its part of the call's time."""
+    first: Any = None
+    times: list[float] = []
+    for _ in range(TOGETHER_CALLS):
+        begun = time.perf_counter()
+        try:
+            samples = maker.exactly(partial(maker.make_together, keys, items))
+        except Exception:  # noqa: BLE001  # likewise; which of them it is, is found one by one
+            break
+        if not maker.asks_together:  # they draw, so they are not made this way
+            return None, []
+        taken = time.perf_counter() - begun
+        times.append(taken / len(items))
+        first = samples[0] if first is None else first
+        if taken > LONG_SAMPLE_S:
+            break
+    return first, times
 
 
 def _size(sample: Any) -> int:
@@ -67,6 +97,9 @@ def _gain_of_threads(items: Sequence[Any], recipe: Recipe) -> float:
 
 def _timed(recipes: Sequence[Recipe], items: Sequence[Any]) -> float:
     def work(recipe: Recipe) -> None:
+        if recipe.together is not None:
+            recipe.together(items)
+            return
         assert recipe.load is not None
         for item in items:
             recipe.load(item)

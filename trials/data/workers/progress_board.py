@@ -11,6 +11,7 @@ from trials.data.workers.shared_memory import SharedMemory
 
 IDLE = -1
 _UNNAMED = -2  # what it loads has no number
+_TOGETHER = -3  # less the number of the first of those that are loaded by one call
 _CLOSING = 0  # the first word: 1 when the loader is being closed
 _INT64_MAX = (1 << 63) - 1
 
@@ -50,6 +51,11 @@ class ProgressBoard:
         self._words[self._own] = index if type(index) is int and 0 <= index <= _INT64_MAX else _UNNAMED
         return self._words[_CLOSING] != 0
 
+    def begin_together(self, first: int) -> bool:
+        """The same, of several samples that are loaded by one call."""
+        self._words[self._own] = _TOGETHER - first if 0 <= first <= _INT64_MAX + _TOGETHER else _UNNAMED
+        return self._words[_CLOSING] != 0
+
     def idle(self) -> None:
         self._words[self._own] = IDLE
 
@@ -57,6 +63,11 @@ class ProgressBoard:
     def index_of(self, worker: int) -> int | None:
         value = int(self._words[1 + worker])
         return value if value >= 0 else None
+
+    def first_of(self, worker: int) -> int | None:
+        """Of the samples that it loads by one call."""
+        value = int(self._words[1 + worker])
+        return _TOGETHER - value if value <= _TOGETHER else None
 
     def forget(self, worker: int) -> None:
         self._words[1 + worker] = IDLE

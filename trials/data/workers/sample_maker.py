@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from trials.data.core.keys import derive
 from trials.data.core.randomness import GlobalGenerators, SampleGenerator, SampleKeys
 from trials.data.core.worker_messages import Call
+from trials.data.workers.together import Together
 
 COPY_LIMIT = 256 << 20  # bytes of a dataset that each thread is given its own copy of
 Transform = Callable[[Any, np.random.Generator], Any]
@@ -22,6 +23,7 @@ class Recipe:
     """How samples and batches are made; the same for every worker, and for the calling process without workers."""
 
     load: Callable[[Any], Any] | None  # item -> sample; None for an iterable
+    together: Together | None = None  # items -> samples, where the dataset can be asked for many
     iterable: Any = None
     transform: Transform | None = None
     collate: Callable[[list[Any]], Any]
@@ -94,6 +96,21 @@ class SampleMaker:
             self._generators.seed(key, self.drawn)
         sample = load(item)
         return sample if transform is None else transform(sample, self._own.at(key))
+
+    @property
+    def asks_together(self) -> bool:
+        """Whether samples are loaded by one call: not where each begins a randomness of its own."""
+        return self._recipe.together is not None and not self.drawn
+
+    def make_together(self, keys: SampleKeys, items: Sequence[Any]) -> list[Any]:
+        """The samples of ``items``, loaded by one call; each is transformed by itself."""
+        together, transform = self._recipe.together, self._recipe.transform
+        assert together is not None
+        samples = together(items)
+        if transform is None:
+            return samples
+        keyed = [keys.of(number_of(item)) for item in items]
+        return [transform(sample, self._own.at(key)) for sample, key in zip(samples, keyed, strict=True)]
 
     def finish(self, keys: SampleKeys, sample: Any, number: int) -> Any:
         """What ``make`` does after loading, for samples that came from elsewhere."""

@@ -27,6 +27,7 @@ from trials.data.workers.progress_board import ProgressBoard
 from trials.data.workers.record_channel import Channel, Received, close_all
 from trials.data.workers.sample_maker import Recipe, SampleMaker, number_of
 from trials.data.workers.shared_memory import SharedMemory
+from trials.data.workers.together import WrongAnswerError, named_together
 
 SMALL_SAMPLE = 4096  # bytes
 POPULATED_SLOT = 1 << 20  # bytes
@@ -71,6 +72,7 @@ class Worker:
         self._board = ProgressBoard.nowhere()
         self._iterable: IterableReader | None = None
         self._copy_s = 0.0
+        self._singly = False
 
     def run(self) -> None:
         """Until the other end hangs up."""
@@ -132,19 +134,26 @@ class Worker:
     def _chunk(self, task: Task) -> tuple[list[Piece], SharedMemory | None]:
         pieces, late = [], _Outside()
         keys = self._maker.keys(task.epoch)
+        self._singly = task.singly
         for part in task.parts:
-            if self._place.layout is None or self._place.memory is None:
-                pieces.append(self._whole(part, keys, late))
-            else:
-                pieces.append(self._rows(part, keys, late))
+            try:
+                pieces.append(self._piece(part, keys, late))
+            except WrongAnswerError as error:
+                failed = failure(part.row, named_together(part.items), error)
+                pieces.append(Piece(part.sequence, part.row, "collate", len(part.items), failures=(failed,)))
         return pieces, late.memory()
+
+    def _piece(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
+        if self._place.layout is None or self._place.memory is None:
+            return self._whole(part, keys, late)
+        return self._rows(part, keys, late)
 
     def _rows(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
         """Each sample goes to its row of the slot; all are encoded instead when one does not fit."""
         layout = self._place.layout
         assert layout is not None
         columns = self._place.of(part)
-        if layout.sample_size <= SMALL_SAMPLE:
+        if layout.sample_size <= SMALL_SAMPLE or self._asks_together:
             return self._small_rows(part, keys, late)
         failures: list[Failure] = []
         row = part.row
@@ -165,7 +174,7 @@ class Worker:
         return Piece(part.sequence, part.row, "rows", len(part.items), failures=tuple(failures))
 
     def _small_rows(self, part: Part, keys: SampleKeys, late: _Outside) -> Piece:
-        """All at once: for small samples the calls cost more than the bytes."""
+        """All at once: for small samples the calls cost more than the bytes, and those loaded together are there."""
         layout = self._place.layout
         assert layout is not None
         samples, failures = self._samples(part, keys)
@@ -201,7 +210,28 @@ class Worker:
             failed = failure(part.row, what, error)
             return Piece(part.sequence, part.row, "collate", len(part.items), failures=(failed,))
 
+    @property
+    def _asks_together(self) -> bool:
+        """Not after a worker died with these samples: loaded singly, the one that ends it is known."""
+        return self._maker.asks_together and not self._singly
+
     def _samples(self, part: Part, keys: SampleKeys) -> tuple[list[Any], tuple[Failure, ...]]:
+        if not self._asks_together:
+            return self._one_by_one(part, keys)
+        begin = self._board.begin if len(part.items) == 1 else self._board.begin_together
+        if begin(number_of(part.items[0])):
+            raise Closing
+        try:
+            return self._maker.make_together(keys, part.items), ()
+        except WrongAnswerError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a dataset may raise anything; the trial gets it, in order
+            samples, failures = self._one_by_one(part, keys)  # which of them is it
+            if not failures and not self._recipe.skip_errors:
+                failures = (failure(part.row, named_together(part.items), error),)
+            return samples, failures
+
+    def _one_by_one(self, part: Part, keys: SampleKeys) -> tuple[list[Any], tuple[Failure, ...]]:
         samples: list[Any] = []
         failures: list[Failure] = []
         load = self._recipe.load
