@@ -16,24 +16,24 @@ from tests.api_service import ADMIN_TOKEN, ApiService, an_api_service
 from tests.certificates import Pair
 from tests.waiting import wait_until
 from tuner_service.api.app import create_app
-from tuner_service.api.connection_limits import BoundedHttpProtocol
+from tuner_service.api.server import http_config
+from tuner_service.service.cluster import AgentHub
 
 
 @contextmanager
-def serving(home: Path, tls: Pair | None = None) -> Iterator[ApiService]:
-    """Listens while the block runs, described in ``home`` as a service describes itself."""
+def serving(
+    home: Path, tls: Pair | None = None, *, hub: AgentHub | None = None, ping_s: float = 20.0
+) -> Iterator[ApiService]:
+    """Listens while the block runs, described in ``home`` as a service describes itself.
+
+    Agents connect to ``hub``; a ping is sent to them after ``ping_s``, and may take as long.
+    """
     api = an_api_service()
-    app = create_app(replace(api.services, pid=os.getpid()))
-    config = uvicorn.Config(
-        app,
-        host="127.0.0.1",
-        port=0,
-        log_level="warning",
-        lifespan="off",
-        http=BoundedHttpProtocol,
-        ssl_certfile=None if tls is None else tls.cert,
-        ssl_keyfile=None if tls is None else tls.key,
-    )
+    config = http_config(create_app(replace(api.services, pid=os.getpid(), hub=hub or api.hub)))
+    config.port = 0
+    config.ws_ping_interval = config.ws_ping_timeout = ping_s
+    if tls is not None:
+        config.ssl_certfile, config.ssl_keyfile = tls.cert, tls.key
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -151,11 +151,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.since = self.loop.time()
         super().on_response_complete()
+        self._watch_the_end()
 
     def timeout_keep_alive_handler(self) -> None:
         # An answer that is still on its way is not yet followed by the time between two requests.
         if self._writing is None:
             super().timeout_keep_alive_handler()
+            self._watch_the_end()
         else:
             self.timeout_keep_alive_task = self.loop.call_later(IDLE_TIMEOUT_S, self.timeout_keep_alive_handler)
 
@@ -171,6 +173,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _look_at_writing_later(self) -> None:
         waiting = self.transport.get_write_buffer_size()
         self._writing = self.loop.call_later(PROGRESS_TIMEOUT_S, self._end_slow_reader, waiting)
+
+    def _watch_the_end(self) -> None:
+        """A transport that was closed waits for its last bytes to be taken, by itself for ever."""
+        if self._writing is None and self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._look_at_writing_later()
 
     def _end_slow_reader(self, before: int) -> None:
         if before - self.transport.get_write_buffer_size() < LEAST_PROGRESS_BYTES:
@@ -202,6 +209,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         lines = [name + b": " + value + b"\r\n" for name, value in response.raw_headers]
         self.transport.write(b"".join([STATUS_LINE[self._refusal[0]], *lines, b"\r\n", bytes(response.body)]))
         self.transport.close()
+        self._watch_the_end()
 
     def _may_answer(self) -> bool:
         if self.cycle is None:

@@ -15,6 +15,7 @@ import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp
 
+from tuner_service.api.channel_protocol import ChannelProtocol
 from tuner_service.api.connection_limits import IDLE_TIMEOUT_S, BoundedHttpProtocol
 
 # More threads would only wait for the GIL and for each other; with fewer, a few long reads keep short ones waiting.
@@ -37,7 +38,7 @@ def http_config(app: ASGIApp) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACEFUL_S,
         http=BoundedHttpProtocol,
         timeout_keep_alive=int(IDLE_TIMEOUT_S),
-        ws="websockets-sansio",
+        ws=ChannelProtocol,
         ws_max_size=AGENT_FRAME_BYTES,
         ws_per_message_deflate=False,
     )
