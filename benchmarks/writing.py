@@ -22,24 +22,46 @@ def save(  # noqa: PLR0913  # what a result says, one by one
     rows: Sequence[Row],
     notes: Sequence[str] = (),
     rounds: Sequence[Row] = (),
+    of_rounds: int = 0,
 ) -> None:
-    """``results/GROUP.json`` and ``results/GROUP.md``; ``rounds``, what the rows were made of, in the former only."""
+    """``results/GROUP.json`` and ``results/GROUP.md``; ``rounds``, what the rows were made of, in the former only.
+
+    ``of_rounds``: how often each row was measured, which both say; 0 says nothing.
+    """
     RESULTS.mkdir(exist_ok=True)
     machine = {**machine, **at_end()}
-    result = {"machine": machine, "command": command, "rows": list(rows), "notes": list(notes)}
+    result: Row = {"machine": machine, "command": command, "rows": list(rows), "notes": list(notes)}
+    if of_rounds:
+        result["of_rounds"] = of_rounds
     if rounds:
         result["rounds"] = list(rounds)
     (RESULTS / f"{group}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    text = f"# {group.capitalize()}\n\n`{command}`\n\n"
+    text = f"# {group.capitalize()}\n\n`{command}`\n\n" + (f"rounds of each row: {of_rounds}\n\n" if of_rounds else "")
     text += ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in machine.items()) + "\n\n"
     text += table(rows) + "".join(f"\n{note}\n" for note in notes)
     (RESULTS / f"{group}.md").write_text(text, encoding="utf-8")
-    print(table(rows))
+    print(f"rounds of each row: {of_rounds}\n" * bool(of_rounds) + table(rows))
 
 
 def median_of(rounds: Sequence[Mapping[str, Any]], key: str) -> float:
     """Of the rounds that have it; 0 where none has."""
     return float(median([one[key] for one in rounds if key in one] or [0.0]))
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """The median, then the least and the most in brackets, where there are several. Empty where there are none."""
+    if not values:
+        return ""
+    least, middle, most = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
+    return middle if len(values) == 1 else f"{middle} ({least}–{most})"
+
+
+def verdict(measured: float, target: str) -> str:
+    """Whether the target is reached: "≤ 5", or 5, is at most so much, "≥ 5" at least. Empty where there is none."""
+    if not target:
+        return ""
+    limit = float(target.lstrip("≤≥ ").replace(",", ""))
+    return "reached" if (measured >= limit if target.startswith("≥") else measured <= limit) else "NOT reached"
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -13,32 +13,42 @@ from statistics import median
 from typing import Any
 
 from benchmarks.machine import describe
-from benchmarks.writing import Row, median_of, save
+from benchmarks.writing import Row, median_of, save, spread
 
+ALONE_ROUNDS = 3  # of processes of their own, at most: each imports torch and touches its memory anew
 NOTES = (
     (
         "One process trains a perceptron of five layers with Adam on the CPU, all cores; weights and moments are the "
-        "200 MB. It goes on in blocks of 20 steps, the kinds taking turns, with one checkpoint at the beginning of a "
-        "block; `cost` is what the median block takes longer than the median one without. What is left to be written "
-        "at the end of a block is waited for outside it, for every kind."
+        "200 MB. It goes on in blocks of 20 steps. In every round each kind has a block with one checkpoint at its "
+        "beginning and one without any directly before or after it, in turn; the kinds take turns at being the first. "
+        "`a save costs`: how much longer the block with it took than the one without; `cost`: the same as a share. "
+        "Medians, with the least and the most of the rounds; what is within the spread of the rounds is no difference "
+        "between kinds. What is left to be written at the end of a block is waited for outside it, for every kind."
     ),
     (
-        "`stall`: so long the loop waited at the save itself. Ours is complete when it is on the disk under its final "
-        "name, synced, with its SHA-256; `torch.save` leaves it in the page cache, or is followed by `os.fsync`; "
-        "`async_save` copies the state, and a thread writes and syncs it (`no_dist`, otherwise as it comes)."
+        "`stall`: so long the loop waited for the save. Ours is complete when it is on the disk under its final name, "
+        "synced, with its SHA-256; `torch.save` leaves it in the page cache, or is followed by `os.fsync`; "
+        "`async_save` copies the state, and a thread writes and syncs it (`no_dist`). As it comes, it makes memory for "
+        "the copy at each save. With a kept stager (`DefaultStager`, one for all saves) that memory is used again; "
+        "nobody may save while the one before is still being written, which the script has to see to (here nothing is "
+        "left to be written between two). Staged beside the loop (`use_async_staging`), a thread copies while the next "
+        "step's gradients are computed, and the loop waits for it before the optimizer's step: the stall is the call "
+        "and that wait. Pinned memory and copies that do not block are for CUDA devices, and off."
     ),
     (
-        "`alone`: each kind in processes of its own, a round each. `first`: the first save of the process, which asks "
-        "for the memory that later ones use again. `memory`: the most that the process and all below it had at once "
-        "(proportional set size), beyond that of the process without checkpoints."
+        "`alone`: each kind in processes of its own, medians of up to three. `first`: the stall of the first save of "
+        "the process, which asks for the memory that later ones use again. `memory`: in a further process, in which "
+        "nothing is timed, the most that it and all below it had at once (proportional set size), beyond that of the "
+        "process without checkpoints."
     ),
 )
 TITLES = {
-    "none": "no checkpoint",
     "ours": "`trial.save_checkpoint`",
     "torch": "`torch.save` in the loop",
     "torch_fsync": "`torch.save` and `os.fsync` in the loop",
     "async_save": "`torch.distributed.checkpoint.async_save`",
+    "kept_stager": "`async_save`, one stager kept",
+    "staged_beside": "`async_save`, one stager kept, staged beside the loop",
 }
 
 
@@ -50,18 +60,28 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=128, help="samples of a step (default: 128)")
     options = parser.parse_args()
     machine = describe()
-    found = _train(options, [])
+    found = train(options)
     alone: dict[str, list[dict[str, Any]]] = {kind: [] for kind in TITLES}
-    for _ in range(options.rounds):
-        for kind, rounds in alone.items():
-            rounds.append(_train(options, [kind]))
+    for round_ in range(min(options.rounds, ALONE_ROUNDS)):
+        for kind in list(TITLES)[round_:] + list(TITLES)[:round_]:
+            alone[kind].append(train(options, kind))
+    memory = {kind: train(options, kind, "memory")["peak_mib"] for kind in ("none", *TITLES)}
     command = f"python -m benchmarks.checkpoints --rounds {options.rounds}"
-    rows = _rows(found, alone, options.steps)
-    save("checkpoints", command=command, machine=machine, rows=rows, notes=NOTES, rounds=[found, alone])
+    kept = [*found["blocks"], {"alone": alone}, {"memory_mib": memory}]
+    save(
+        "checkpoints",
+        command=command,
+        machine=machine,
+        rows=rows_of(found, alone, memory, options.steps),
+        notes=NOTES,
+        rounds=kept,
+        of_rounds=options.rounds,
+    )
     return 0
 
 
-def _train(options: argparse.Namespace, further: list[str]) -> dict[str, Any]:
+def train(options: argparse.Namespace, *further: str) -> dict[str, Any]:
+    """What ``training`` printed, which is run in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "parameters.json").write_text("{}", encoding="utf-8")
         arguments = [str(getattr(options, name)) for name in ("rounds", "steps", "width", "batch")]
@@ -73,22 +93,27 @@ def _train(options: argparse.Namespace, further: list[str]) -> dict[str, Any]:
             check=True,
         )
     result: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    print(*further, {name: value for name, value in result.items() if name != "blocks"}, flush=True)
     return result
 
 
-def _rows(found: dict[str, Any], alone: dict[str, list[dict[str, Any]]], steps: int) -> list[Row]:
-    without, plain = median(found["blocks"]["none"]), median_of(alone["none"], "peak_mib")
-    rows = []
-    for kind, blocks in found["blocks"].items():
-        block = median(blocks)
-        row: Row = {"what": TITLES[kind], "ms/step": round(block / steps * 1000, 1)}
-        if kind != "none":
-            row["cost"] = f"{(block / without - 1) * 100:.1f} %"
-            row["stall ms"] = round(median(found["stalls"][kind]) * 1000, 1)
-            row["alone: first ms"] = round(median_of(alone[kind], "first_s") * 1000, 1)
-            row["alone: next ms"] = round(median_of(alone[kind], "next_s") * 1000, 1)
-            row["memory MiB"] = round(median_of(alone[kind], "peak_mib") - plain)
-            row["MB"] = round(found["bytes"] / 1e6)
+def rows_of(
+    found: dict[str, Any], alone: dict[str, list[dict[str, Any]]], memory: dict[str, float], steps: int
+) -> list[Row]:
+    """The difference that a save makes is that of each round, of two blocks side by side."""
+    without = [one["without_s"] for one in found["blocks"]]
+    rows: list[Row] = [{"what": "no checkpoint", "ms/step": round(median(without) / steps * 1000, 1)}]
+    for kind, title in TITLES.items():
+        blocks = [one for one in found["blocks"] if one["kind"] == kind]
+        row: Row = {"what": title}
+        row["ms/step"] = round(median_of(blocks, "with_s") / steps * 1000, 1)
+        row["a save costs, ms"] = spread([1000 * (one["with_s"] - one["without_s"]) for one in blocks], 0)
+        row["cost, %"] = spread([100 * (one["with_s"] / one["without_s"] - 1) for one in blocks])
+        row["stall, ms"] = spread([1000 * one["stall_s"] for one in blocks])
+        row["alone: first, ms"] = round(1000 * median_of(alone[kind], "first_s"), 1)
+        row["alone: next, ms"] = round(1000 * median_of(alone[kind], "next_s"), 1)
+        row["memory, MiB"] = round(memory[kind] - memory["none"])
+        row["MB"] = round(found["bytes"] / 1e6)
         rows.append(row)
     return rows
 

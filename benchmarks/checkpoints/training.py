@@ -1,7 +1,8 @@
-"""A training loop in blocks, each with or without a checkpoint; prints what each took. Run by ``__main__``.
+"""A training loop in blocks with and without a checkpoint; prints what each took. Run by ``__main__``.
 
-With the name of a kind as a further argument, a process of its own for that kind: its first save, the median of those
-after it, and the most memory that the process and all below it had.
+With the name of a kind as a further argument, a process of its own for that kind: its first save and the median of
+those after it; with ``memory`` after the name the most memory that the process and all below it had, and no times: a
+look at memory takes the kernel milliseconds, in which a save may have to wait.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
 
 import trials
 from benchmarks.loading.costs import PeakMemory
 
 LAYERS = 4
-KINDS = ("none", "ours", "torch", "torch_fsync", "async_save")
-SAVES_ALONE, STEPS_ALONE = 5, 4  # after the first one; between two
+KINDS = ("ours", "torch", "torch_fsync", "async_save", "kept_stager", "staged_beside")
+SAVES_ALONE, STEPS_ALONE = 4, 4  # after the first one; between two
+WARM_UP_STEPS = 2
 LOOK_S = 0.02
 
 
@@ -38,11 +43,13 @@ class Training:
         self.samples = torch.randn(batch, width)
         self.step = 0
 
-    def train(self, trial: trials.Trial, steps: int) -> None:
+    def train(self, trial: trials.Trial, steps: int, *, before_change: Callable[[], object] = lambda: None) -> None:
+        """``before_change`` is called before the optimizer changes anything."""
         for _ in range(steps):
             self.optimizer.zero_grad()
             loss = torch.nn.functional.mse_loss(self.model(self.samples), self.samples)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+            before_change()
             self.optimizer.step()
             trial.report(step=self.step, loss=0.0)
             self.step += 1
@@ -56,35 +63,51 @@ class Training:
 
 
 class Saver:
-    """Saves in the ways of KINDS. ``wait`` until nothing is left to be written."""
+    """Saves in the ways of KINDS. ``stall_s`` of the last save: how long the training loop has waited for it so far."""
 
     def __init__(self, trial: trials.Trial) -> None:
         self._trial, self._folder = trial, Path(os.environ["TUNER_ATTEMPT_DIR"])
+        self._stagers = {"kept_stager": _stager(beside=False), "staged_beside": _stager(beside=True)}
+        self._staging: Any = None
         self._pending: Any = None
         self._saved = 0
+        self.stall_s = 0.0
 
-    def save(self, kind: str, state: dict[str, Any]) -> float:
-        """Seconds that the training loop waited for it."""
+    def save(self, kind: str, state: dict[str, Any]) -> None:
         begun = time.perf_counter()
         if kind == "ours":
             self._trial.save_checkpoint(state)
-        elif kind == "async_save":
-            self._save_async(state)
-        elif kind != "none":
+        elif kind in {"torch", "torch_fsync"}:
             with (self._folder / "saved.pt").open("wb") as file:
                 torch.save(state, file)
                 if kind == "torch_fsync":
                     file.flush()
                     os.fsync(file.fileno())
-        return time.perf_counter() - begun
+        else:
+            self._save_async(state, self._stagers.get(kind))
+        self.stall_s = time.perf_counter() - begun
 
-    def _save_async(self, state: dict[str, Any]) -> None:
-        """As its page shows it: a folder for each step, the state copied before it returns, the rest in a thread."""
+    def _save_async(self, state: dict[str, Any], stager: DefaultStager | None) -> None:
+        """A folder for each step. The state is copied by this thread or the stager's own, and a thread writes it."""
         self._saved += 1
         target = self._folder / "distributed" / str(self._saved)
-        self._pending = async_save(state, checkpoint_id=target, no_dist=True)
+        answer = async_save(state, checkpoint_id=target, async_stager=stager, no_dist=True)
+        if isinstance(answer, AsyncSaveResponse):
+            self._staging, self._pending = answer.staging_completion, answer.upload_completion
+        else:
+            self._pending = answer
+
+    def wait_for_staging(self) -> None:
+        """Before the optimizer's next step, which would change what is being copied."""
+        if self._staging is None:
+            return
+        begun = time.perf_counter()
+        self._staging.result()
+        self._staging = None
+        self.stall_s += time.perf_counter() - begun
 
     def wait(self) -> None:
+        """Nothing is left to be written. A stager's memory may be written to again only then."""
         self._trial.wait_for_checkpoint()
         if self._pending is not None:
             self._pending.result()
@@ -98,43 +121,90 @@ class Saver:
             shutil.rmtree(self._folder / name, ignore_errors=True)
         (self._folder / "saved.pt").unlink(missing_ok=True)
 
+    def close(self) -> None:
+        self.wait()
+        for stager in self._stagers.values():
+            stager.close()
+
+
+def _stager(*, beside: bool) -> DefaultStager:
+    """Keeps its memory from one save to the next. What wants a CUDA device, pinned memory for one, is off."""
+    return DefaultStager(
+        StagingOptions(
+            use_pinned_memory=False, use_shared_memory=False, use_async_staging=beside, use_non_blocking_copy=False
+        )
+    )
+
 
 def main(rounds: int, steps: int, width: int, batch: int) -> None:
+    """In every round each kind has a block without a checkpoint beside it, before or after its own in turn."""
     training = Training(width, batch)
-    blocks: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    stalls: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    with trials.init() as trial:
-        saver = Saver(trial)
-        for round_ in range(-1, rounds):  # the first one warms up: memory is touched for the first time
-            for kind in KINDS[round_ % len(KINDS) :] + KINDS[: round_ % len(KINDS)]:
-                begun = time.perf_counter()
-                stall = saver.save(kind, training.state())
-                training.train(trial, steps)
-                if round_ >= 0:
-                    blocks[kind].append(time.perf_counter() - begun)
-                    stalls[kind].append(stall)
-                saver.settle()
-    print(json.dumps({"blocks": blocks, "stalls": stalls, "bytes": training.size()}))
+    found: list[dict[str, Any]] = []
+    with trials.init() as trial, _a_saver(trial) as saver:
+        for kind in KINDS:  # memory is touched for the first time, libraries are imported
+            _block(trial, training, saver, kind, WARM_UP_STEPS)
+        for round_ in range(rounds):
+            place = round_ % len(KINDS)
+            for kind in KINDS[place:] + KINDS[:place]:
+                seconds = {}
+                for saves in (False, True) if round_ % 2 == 0 else (True, False):
+                    seconds[saves] = _block(trial, training, saver, kind if saves else None, steps)
+                one = {"with_s": seconds[True], "without_s": seconds[False], "stall_s": saver.stall_s}
+                found.append({"round": round_, "kind": kind, **one})
+    print(json.dumps({"blocks": found, "bytes": training.size()}))
 
 
-def alone(width: int, batch: int, kind: str) -> None:
+def _block(trial: trials.Trial, training: Training, saver: Saver, kind: str | None, steps: int) -> float:
+    begun = time.perf_counter()
+    if kind is not None:
+        saver.save(kind, training.state())
+    training.train(trial, steps, before_change=saver.wait_for_staging)
+    seconds = time.perf_counter() - begun
+    saver.settle()
+    return seconds
+
+
+def alone(width: int, batch: int, kind: str) -> dict[str, float]:
+    """The first save of a process, and the median of those after it."""
+    stalls = list(_saves(width, batch, kind))
+    return {"first_s": stalls[0], "next_s": median(stalls[1:])}
+
+
+def memory_alone(width: int, batch: int, kind: str) -> dict[str, float]:
+    """The most that the process and all below it had; ``none`` saves nothing."""
+    memory: list[PeakMemory] = []
+    for _ in _saves(width, batch, kind, ready=lambda: memory.append(PeakMemory(every_s=LOOK_S))):
+        pass
+    return {"peak_mib": memory[0].stop() / 2**20}
+
+
+def _saves(width: int, batch: int, kind: str, *, ready: Callable[[], object] = lambda: None) -> Iterator[float]:
+    """How long each stalled. ``ready`` is called when the optimizer has its moments and every library its memory."""
     training = Training(width, batch)
-    with trials.init() as trial:
-        saver = Saver(trial)
-        training.train(trial, 2)  # the optimizer has its moments, and every library its memory
-        memory = PeakMemory(every_s=LOOK_S)
-        stalls = []
+    with trials.init() as trial, _a_saver(trial) as saver:
+        training.train(trial, WARM_UP_STEPS)
+        ready()
         for _ in range(1 + SAVES_ALONE):
-            stalls.append(saver.save(kind, training.state()))
-            training.train(trial, STEPS_ALONE)
+            if kind != "none":
+                saver.save(kind, training.state())
+            training.train(trial, STEPS_ALONE, before_change=saver.wait_for_staging)
             saver.wait()
-        peak = memory.stop()
-    print(json.dumps({"first_s": stalls[0], "next_s": median(stalls[1:]), "peak_mib": peak / 2**20}))
+            yield saver.stall_s
+
+
+@contextmanager
+def _a_saver(trial: trials.Trial) -> Iterator[Saver]:
+    saver = Saver(trial)
+    try:
+        yield saver
+    finally:
+        saver.close()
 
 
 if __name__ == "__main__":
     rounds_, steps_, width_, batch_ = (int(argument) for argument in sys.argv[1:5])
-    if len(sys.argv) > 5:
-        alone(width_, batch_, sys.argv[5])
-    else:
+    if len(sys.argv) == 5:
         main(rounds_, steps_, width_, batch_)
+    else:
+        measure = memory_alone if sys.argv[6:] == ["memory"] else alone
+        print(json.dumps(measure(width_, batch_, sys.argv[5])))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import sqlite3
-import subprocess
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -120,19 +117,6 @@ def test_the_dispatch_benchmark_counts_two_experiments_from_their_commands() -> 
 
     assert first["trials"] == following["trials"] == 8
     assert first["first_s"] < first["whole_s"]
-
-
-# All kinds are run by test_checkpoints_benchmark.py, though not alone, where their memory is measured.
-@pytest.mark.parametrize("kind", ["ours", "async_save"])
-def test_a_way_to_save_of_the_checkpoints_benchmark_runs_alone(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "parameters.json").write_text("{}")
-    command = [sys.executable, "-m", "benchmarks.checkpoints.training", "1", "1", "16", "4", kind]
-
-    done = subprocess.run(
-        command, env={**os.environ, "TUNER_ATTEMPT_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
-    )
-
-    assert set(json.loads(done.stdout.splitlines()[-1])) == {"first_s", "next_s", "peak_mib"}
 
 
 def test_the_suggest_benchmark_times_suggestions_restarts_and_decisions() -> None:
