@@ -116,7 +116,7 @@ def _resume(what: str, cluster: RayCluster, trials: int) -> Row:
         untouched = ours.resumed(cluster, trials=trials, cores=CORES, nodes=NODES, killed=False)["before"]
         cluster.wait_until_free(NODES * CORES)
         killed = ours.resumed(cluster, trials=trials, cores=CORES, nodes=NODES, killed=True)
-        return figures_of_resume(untouched, killed["before"], killed["after"], resumed_at=killed["resumed_at"])
+        return figures_of_resume(untouched, killed)
     with ExitStack() as stack:
         logs, commands = [], []
         for _ in range(2):
@@ -130,7 +130,7 @@ def _resume(what: str, cluster: RayCluster, trials: int) -> Row:
         peers.timed(commands[0], folder=logs[0].parent, prints_result=False)
         cluster.wait_until_free(NODES * CORES)
         killed = search(commands[1], commands[1], logs[1], trials=trials)
-        return figures_of_resume(events(logs[0]), killed["before"], killed["after"], resumed_at=killed["resumed_at"])
+        return figures_of_resume(events(logs[0]), killed)
 
 
 def _rows(rounds: Sequence[Row]) -> list[Row]:

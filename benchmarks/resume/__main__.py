@@ -32,6 +32,7 @@ PEERS = Path(__file__).resolve().parent / "peers"
 MARK = "BENCHMARK_RESUME_MARK"  # in the environment of everything that a search starts
 STEPS, STEP_S = 10, 0.05
 LIMIT_S = 300.0
+MOMENT_S = 0.2  # from the last line of a trial's code until whoever runs it can have stored that it ended
 SCRIPT = """
 import os, time, trials
 LOG = {log!r}
@@ -54,7 +55,8 @@ with trials.init() as trial:
 """
 NOTES = (
     (
-        "`ran again`: points whose trial had come to its end before the kill, and of which steps were done once more. "
+        f"`ran again`: points whose trial had come to its end {MOMENT_S:g} s before the kill, and of which steps were "
+        "done once more. "
         "`different points`: how many of all that ended, beside the budget. `same points`: the share of the points "
         f"that ended in the undisturbed search which the killed one tried, too. `steps repeated`: of {STEPS} steps a "
         f"trial, {STEP_S:g} s each. "
@@ -132,8 +134,10 @@ def _runs(entry: Path) -> bool:
     return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def figures(undisturbed: list[Event], before: list[Event], after: list[Event], *, resumed_at: float) -> Row:
-    done = {event.x for event in before if event.what == "ended"}
+def figures(undisturbed: list[Event], killed: Row) -> Row:
+    """``killed``: as ``search`` gives it."""
+    before, after = killed["before"], killed["after"]
+    done = {event.x for event in before if event.what == "ended" and event.at <= killed["killed_at"] - MOMENT_S}
     whole = [*before, *after]
     planned = {event.x for event in undisturbed if event.what == "ended"}
     tried = {event.x for event in whole if event.what == "began"}
@@ -144,12 +148,12 @@ def figures(undisturbed: list[Event], before: list[Event], after: list[Event], *
         "different points": len(set(ended)),
         "same points, %": round(100 * len(planned & tried) / len(planned)),
         "steps repeated": len(steps) - len(set(steps)),
-        "first trial, s": min(event.at for event in after) - resumed_at,
+        "first trial, s": min(event.at for event in after) - killed["resumed_at"],
     }
 
 
 def search(begin: Sequence[str], go_on: Sequence[str], log: Path, *, trials: int, home: Service | None = None) -> Row:
-    """Kill ``begin`` half-way and run ``go_on`` to its end; {"events", "resumed_at", "before"}."""
+    """Kill ``begin`` half-way and run ``go_on`` to its end; {"before", "killed_at", "resumed_at", "after"}."""
     log.touch()
     mark = uuid.uuid4().hex
     marked = {**(os.environ if home is None else home.environment), MARK: mark}
@@ -158,12 +162,15 @@ def search(begin: Sequence[str], go_on: Sequence[str], log: Path, *, trials: int
         with (log.parent / "said").open("ab") as said:
             subprocess.Popen(begin, env=marked, stdout=said, stderr=said, cwd=log.parent)
             wait_for(lambda: _ended(log) >= trials // 2, "half of the trials to end", patience_s=LIMIT_S, poll_s=0.01)
+            time.sleep(MOMENT_S)
+            killed_at = time.time()
             kill_all(mark, place)
             before, resumed_at = events(log), time.time()
             subprocess.run(go_on, env=marked, stdout=said, stderr=said, cwd=log.parent, timeout=LIMIT_S, check=False)
     finally:
         kill_all(mark, place)
-    return {"before": before, "after": events(log)[len(before) :], "resumed_at": resumed_at}
+    after = events(log)[len(before) :]
+    return {"before": before, "killed_at": killed_at, "resumed_at": resumed_at, "after": after}
 
 
 def _ended(log: Path) -> int:
@@ -173,7 +180,7 @@ def _ended(log: Path) -> int:
 def ours(trials: int) -> Row:
     undisturbed = _ours(trials, killed=False)["before"]
     killed = _ours(trials, killed=True)
-    return figures(undisturbed, killed["before"], killed["after"], resumed_at=killed["resumed_at"])
+    return figures(undisturbed, killed)
 
 
 def _ours(trials: int, *, killed: bool) -> Row:
@@ -212,7 +219,7 @@ def peer(name: str, words: Sequence[str], python: str, trials: int) -> Row:
             return {"error": " ".join(error.stderr.strip().splitlines()[-1:])[:300]}
         except (TimeoutError, subprocess.TimeoutExpired):
             return {"error": f"not done within {LIMIT_S:g} s"}
-        return figures(events(logs[0]), killed["before"], killed["after"], resumed_at=killed["resumed_at"])
+        return figures(events(logs[0]), killed)
 
 
 def _undisturbed(command: Sequence[str]) -> None:
