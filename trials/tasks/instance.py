@@ -16,8 +16,10 @@ from trials.files import write_atomically
 ENV_TASK = "TASK_NAME"
 ENV_NODE = "TASK_NODE"
 ENV_WORKSPACE = "TASK_WORKSPACE"
+ENV_OUTPUTS = "TASK_OUTPUTS"  # the folder of what the node's tasks give
 ENV_GRACE = "TASK_GRACE_S"  # of its session, for groups that run inside
 FOLDER_OUTPUTS = "outputs"  # in a workspace: NAME.json each, or NAME.state where JSON cannot say it
+OUTPUT_KINDS = ("json", "state")
 OUTPUT_LIMIT_BYTES = 16 << 20  # of one output; larger results are files in a GLOBAL workspace
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -61,9 +63,9 @@ def set_output(name: str, value: Any) -> None:
 
     A value is what JSON knows, or tensors and arrays, alone or in dicts, lists and tuples; tensors of a device come
     back on the CPU. TypeError for another. A command does the same by writing JSON to
-    ``$TASK_WORKSPACE/outputs/NAME.json``.
+    ``$TASK_OUTPUTS/NAME.json``.
     """
-    folder = current_instance().workspace / FOLDER_OUTPUTS
+    folder = Path(os.environ.get(ENV_OUTPUTS) or current_instance().workspace / FOLDER_OUTPUTS)
     path, other = folder / f"{output_name(name)}.json", folder / f"{name}.state"
     try:
         data = json.dumps(value).encode()
@@ -86,9 +88,9 @@ class OutputTooLargeError(ValueError):
 
 
 def output_bytes(folder: Path, name: str) -> tuple[str, bytes]:
-    """What was given last into a workspace, and in which form. FileNotFoundError without any."""
-    for kind in ("json", "state"):
-        path = folder / FOLDER_OUTPUTS / f"{name}.{kind}"
+    """What was given last into a folder of outputs, and in which form. FileNotFoundError without any."""
+    for kind in OUTPUT_KINDS:
+        path = folder / f"{name}.{kind}"
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             data = file.read(OUTPUT_LIMIT_BYTES + 1)
             if len(data) > OUTPUT_LIMIT_BYTES:
@@ -113,7 +115,7 @@ def output_value(kind: str, data: bytes) -> Any:
 
 def read_output(folder: Path, name: str) -> Any:
     """What ``set_output`` gave last into a workspace. FileNotFoundError without any; ValueError for a damaged one."""
-    return output_value(*output_bytes(folder, name))
+    return output_value(*output_bytes(folder / FOLDER_OUTPUTS, name))
 
 
 def _state_of(name: str, value: Any) -> bytes:

@@ -12,12 +12,10 @@ import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +26,14 @@ from trials.processes.identity import children_of, tree
 from trials.processes.parents import Waker, become_subreaper, die_with
 from trials.processes.temporary import TemporaryFolder
 from trials.tasks.cluster import WorkspaceType
-from trials.tasks.instance import ENV_NODE, ENV_WORKSPACE, FOLDER_OUTPUTS, OutputTooLargeError, output_bytes
+from trials.tasks.instance import ENV_NODE, ENV_OUTPUTS, ENV_WORKSPACE, OutputTooLargeError
 from trials.tasks.nodes import FOLDER_KIND, path_with_this_package
 from trials.tasks.rank_output import LAST_WORDS_S, RankOutput
 from trials.tasks.steps import with_interpreter
+from trials.tasks.workspaces import Workspace, folder_of
 
 READ_BYTES = 1 << 16
 STOP_POLL_S = 0.05
-NODE_FOLDER_LIMIT = 200  # characters of a node's name that is a folder
 PLAN_RUNNER = (sys.executable, "-m", "trials.tasks.plans")
 
 
@@ -57,12 +55,11 @@ class Runner:
         self._commands, self._events, self._folder = commands, events, folder
         self._rest = bytearray()
         self._node = ""
-        self._workspace = folder
+        self.workspace = Workspace.of_outer_task(folder)  # until there is one
         self._environment: dict[str, str] = {}
         self._ports: list[socket.socket] = []  # kept free for the worlds that begin here
         self._output: RankOutput | None = None  # where each rank's is kept besides
         self._is_saying_its_last = False  # a job whose processes have all ended
-        self.removed: list[Path] = []  # folders that go with the node
         self._jobs: dict[str, Job] = {}
         # Whoever sends SIGTERM to a whole tree means what runs here; the runner ends with its session.
         self._waker = Waker([signal.SIGCHLD, signal.SIGTERM])
@@ -140,26 +137,24 @@ class Runner:
         try:
             if order["cpus"]:
                 os.sched_setaffinity(0, order["cpus"])
-            self._workspace = self._made_workspace(order)
+            self.workspace = self._workspace_of(order)
             self._ports = [kept_port() for _ in range(order["ports"])]
         except OSError as error:
             self._tell({"event": "refused", "why": str(error)})
         else:
             self._tell({"event": "ready", "ports": [port.getsockname()[1] for port in self._ports]})
 
-    def _made_workspace(self, order: dict[str, Any]) -> Path:
+    def _workspace_of(self, order: dict[str, Any]) -> Workspace:
         if order["workspace"] is not None:
-            return Path(order["workspace"])
+            return Workspace.of_outer_task(Path(order["workspace"]))
+        parent = self._folder / folder_of(self._node)
         is_kept = order["workspace_type"] == WorkspaceType.GLOBAL
-        workspace = made_workspace(self._folder / self._node[:NODE_FOLDER_LIMIT], is_kept=is_kept)
-        if not is_kept:
-            self.removed.append(workspace)
-        return workspace
+        return Workspace.kept(parent) if is_kept else Workspace.private(parent)
 
     def _give(self, names: list[str]) -> None:
         for name in names:
             try:
-                kind, data = output_bytes(self._workspace, name)
+                kind, data = self.workspace.output(name)
             except FileNotFoundError:
                 continue
             except (OSError, OutputTooLargeError) as error:
@@ -209,9 +204,10 @@ class Runner:
     ) -> subprocess.Popen[bytes]:
         """``output``: of its own; none is that of this process."""
         out, err = output or (None, None)
+        folders = {ENV_WORKSPACE: str(self.workspace.path), ENV_OUTPUTS: str(self.workspace.outputs)}
         return subprocess.Popen(
             command,
-            env={**self._environment, ENV_NODE: self._node, ENV_WORKSPACE: str(self._workspace), **environment},
+            env={**self._environment, ENV_NODE: self._node, **folders, **environment},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -323,15 +319,6 @@ class Runner:
                 continue
 
 
-def made_workspace(parent: Path, *, is_kept: bool) -> Path:
-    """One for a group, without any outputs: what an earlier group gave into a kept one is not of this."""
-    parent.mkdir(parents=True, exist_ok=True)
-    workspace = parent / "global" if is_kept else Path(tempfile.mkdtemp(prefix="private-", dir=parent))
-    workspace.mkdir(exist_ok=True)
-    shutil.rmtree(workspace / FOLDER_OUTPUTS, ignore_errors=True)
-    return workspace
-
-
 def kept_port() -> socket.socket:
     """A free one, bound and not listened to: nobody is given it who asks for any, and whoever says SO_REUSEADDR, as
     PyTorch's store and most servers do, may listen there."""
@@ -367,8 +354,7 @@ def main(arguments: list[str]) -> int:
     finally:
         runner.kill()
         runner.pass_on_rest()
-        for folder in runner.removed:
-            shutil.rmtree(folder, ignore_errors=True)
+        runner.workspace.close()
         if own is not None:
             own.remove()
     return 0

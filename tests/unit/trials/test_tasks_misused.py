@@ -26,7 +26,6 @@ from trials.tasks import (
     set_output,
 )
 from trials.tasks.__main__ import main
-from trials.tasks.runner import made_workspace
 from trials.tasks.session import NotGuardedError, importing_the_program
 from trials.tasks.steps import plan_of
 
@@ -213,20 +212,6 @@ def test_an_output_that_holds_itself_is_refused(tmp_path: Path, monkeypatch: pyt
     loop.append(loop)
     with pytest.raises(TypeError, match="output 'x' holds itself, or is nested too deeply"):
         set_output("x", loop)
-
-
-def test_a_kept_workspace_has_none_of_the_outputs_of_groups_before(tmp_path: Path) -> None:
-    first = made_workspace(tmp_path / "node", is_kept=True)
-    (first / "outputs").mkdir()
-    (first / "outputs" / "accuracy.json").write_text("0.9")
-    (first / "shards").write_text("1 2 3")
-
-    second = made_workspace(tmp_path / "node", is_kept=True)
-
-    assert first == second
-    assert (second / "shards").read_text() == "1 2 3"
-    assert [path.name for path in second.iterdir()] == ["shards"]
-    assert made_workspace(tmp_path / "node", is_kept=False) != second
 
 
 # ── python -m trials.tasks ──────────────────────────────────────────────────────────────────────

@@ -1,0 +1,99 @@
+"""The workspace of one node of a group, on the machine of that node, and where the node's outputs are."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from trials.processes.temporary import TemporaryFolder
+from trials.tasks.instance import ENV_OUTPUTS, FOLDER_OUTPUTS, OUTPUT_KINDS, output_bytes
+
+FOLDER_KEPT = "global"
+FOLDER_LIMIT_BYTES = 200  # of a node's name that is a folder
+_BEGAN = ".began"  # in a folder of outputs of its own: by the clock of that file system
+
+
+class Workspace:
+    """``path`` is the folder, ``outputs`` that of what is given. They are there until ``close``."""
+
+    def __init__(self, path: Path, outputs: Path) -> None:
+        """Of somebody else, who closes it."""
+        self.path, self.outputs = path, outputs
+        self._removed: list[Path] = []
+        self._own_outputs: TemporaryFolder | None = None
+        self._lock = -1
+
+    @classmethod
+    def of_outer_task(cls, path: Path) -> Workspace:
+        """Of the task that this process runs below."""
+        return cls(path, Path(os.environ.get(ENV_OUTPUTS) or path / FOLDER_OUTPUTS))
+
+    @classmethod
+    def private(cls, parent: Path) -> Workspace:
+        """A new one, removed when it is closed."""
+        parent.mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
+        made = cls(path, path / FOLDER_OUTPUTS)
+        made._removed.append(path)
+        return made
+
+    @classmethod
+    def kept(cls, parent: Path) -> Workspace:
+        """The one that groups before have used. Its outputs are elsewhere, for other groups may use it now."""
+        path = parent / FOLDER_KEPT
+        path.mkdir(parents=True, exist_ok=True)
+        own = TemporaryFolder(FOLDER_OUTPUTS, root=parent)
+        made = cls(path, own.path)
+        made._own_outputs = own
+        (own.path / _BEGAN).touch()
+        made._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # another group uses it, or nobody can say who does
+            fcntl.flock(made._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path / FOLDER_OUTPUTS, ignore_errors=True)
+        with suppress(OSError):
+            fcntl.flock(made._lock, fcntl.LOCK_SH)
+        return made
+
+    def output(self, name: str) -> tuple[str, bytes]:
+        """As ``output_bytes``, of what was given last. What was written into the workspace's own folder of outputs
+        since this group has begun counts, too: commands may know no other."""
+        shared = self.path / FOLDER_OUTPUTS
+        if _written(shared, name) > max(_written(self.outputs, name), _modified(self.outputs / _BEGAN) - 1):
+            return output_bytes(shared, name)
+        return output_bytes(self.outputs, name)
+
+    def close(self) -> None:
+        """Again, it does nothing."""
+        for path in self._removed:
+            shutil.rmtree(path, ignore_errors=True)
+        if self._own_outputs is not None:
+            self._own_outputs.remove()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _written(folder: Path, name: str) -> int:
+    """When an output was given there, in nanoseconds; 0 for never."""
+    return max(_modified(folder / f"{name}.{kind}") for kind in OUTPUT_KINDS)
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def folder_of(node: str) -> str:
+    """The name of its folder: its own, where a file system takes it."""
+    encoded = node.encode()
+    if len(encoded) <= FOLDER_LIMIT_BYTES:
+        return node
+    cut = encoded[: FOLDER_LIMIT_BYTES - 17].decode(errors="ignore")
+    return f"{cut}-{hashlib.sha256(encoded).hexdigest()[:16]}"
