@@ -68,7 +68,8 @@ def main() -> int:
     if not options.workload:
         for row in ends.measure(options.rounds):
             rows.append(row)
-        rows += sharing_rows(options)
+        shared, _ = sharing_rows(options)
+        rows += shared
         notes += SHARING_NOTES
     command = f"python -m benchmarks.loading --rounds {options.rounds}"
     for name in ("workload", "loader"):
@@ -84,6 +85,7 @@ def _options() -> argparse.Namespace:
         "--workload", action="append", metavar="NAME|FILE.py", help=f"{', '.join(WORKLOADS)}, or a file with dataset()"
     )
     parser.add_argument("--loader", action="append", help="only these (default: all)")
+    parser.add_argument("--peer", action="append", default=[], metavar="ray=PYTHON", help="an interpreter with Ray")
     parser.add_argument("--peers-path", default="", help="a folder with the peers, as `pip install --target` makes one")
     parser.add_argument("--group", default="loading", help="name of the result files (default: loading)")
     return parser.parse_args()

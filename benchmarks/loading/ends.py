@@ -1,4 +1,7 @@
-"""What has no peer: how long a close takes, what four idle workers cost, how large a position is."""
+"""Of our loader alone: how long a close takes, what four idle workers cost, how large a position is.
+
+Others (torchdata, grain) have positions, too; these are bounds for ours, and no comparison.
+"""
 
 from __future__ import annotations
 

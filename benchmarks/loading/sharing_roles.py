@@ -1,5 +1,5 @@
-"""One process of a sharing run: ROLE FOLDER COUNT [SOCKET]. It says "ready" after its first epoch, waits for a line,
-runs the measured epochs, says how many samples it had, and waits for the end of its input.
+"""One process of a sharing run: ROLE FOLDER COUNT EPOCHS [SOCKET]. It says "ready" after its first epoch, waits for a
+line, runs the measured epochs, says how many samples it had, and waits for the end of its input.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from typing import Any
 
 BATCH = 32
 WORKERS = 2
-EPOCHS = 2  # measured
 PORTS = (5555, 5556, 4444, 4445)
 
 
-def main(role: str, folder: str, count: int, socket: str) -> None:
-    passes = {"torch": torch_passes, "ours": our_passes, "producer": produced, "consumer": consumed}[role]
-    epoch = passes(folder, count, socket)
+def main(role: str, folder: str, count: int, epochs: int, socket: str) -> None:
+    epoch = PASSES[role](folder, count, socket)
     epoch()
     say("ready")
     sys.stdin.readline()
-    samples = sum(epoch() for _ in range(EPOCHS))
+    samples = sum(epoch() for _ in range(epochs))
     say(json.dumps({"samples": samples}))
     sys.stdin.readline()
     os._exit(0)  # what a peer leaves running must not keep this one
@@ -94,5 +92,23 @@ def consumed(_folder: str, _count: int, _socket: str) -> Callable[[], int]:
     return lambda: counted(iter(consumer))
 
 
+def memmap_passes(_folder: str, _count: int, file: str) -> Callable[[], int]:
+    """Without a loader: there is nothing to do ahead."""
+    import numpy as np
+
+    from benchmarks.loading.decoded import decoded_batches
+
+    images, rng = np.asarray(np.load(file, mmap_mode="r")), np.random.default_rng(os.getpid())
+    return lambda: counted(decoded_batches(images, rng))
+
+
+PASSES = {
+    "torch": torch_passes,
+    "ours": our_passes,
+    "producer": produced,
+    "consumer": consumed,
+    "memmap": memmap_passes,
+}
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else "")
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] if len(sys.argv) > 5 else "")

@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from benchmarks.loading.decoded import BATCH, decode_once, decoded_batches
 from benchmarks.loading.sharing import run
-from benchmarks.loading.sharing_set import make_files
+from benchmarks.loading.sharing_set import Photos, make_files
 
 
-def test_two_trials_that_share_are_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["ours", "memmap"])
+def test_two_trials_that_share_are_measured(kind: str, tmp_path: Path) -> None:
     make_files(tmp_path, 64)
 
-    found = run("ours", tmp_path, files=64, trials=2)
+    found = run(kind, tmp_path, files=64, trials=2)
 
     assert found.delivered == 1
     assert found.samples_s > 0
     assert found.cpu_ms > 0
     assert found.peak_mib > 10
+    assert (found.decode_s is not None) is (kind == "memmap")
+
+
+def test_a_set_that_is_decoded_once_gives_the_batches_of_the_photographs(tmp_path: Path) -> None:
+    make_files(tmp_path, 40)
+    photos = Photos(str(tmp_path), 40)
+    order = np.random.default_rng(3).permutation(40)
+    decode_once(tmp_path, 40, tmp_path / "decoded.npy")
+
+    batches = list(decoded_batches(np.load(tmp_path / "decoded.npy"), np.random.default_rng(3)))
+
+    assert [len(images) for images, _ in batches] == [BATCH, 40 - BATCH]
+    for (images, labels), begin in zip(batches, range(0, 40, BATCH), strict=True):
+        theirs = default_collate([photos[int(index)] for index in order[begin : begin + BATCH]])
+        assert torch.equal(images, theirs[0])
+        assert torch.equal(labels, theirs[1])
