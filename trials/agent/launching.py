@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -48,12 +49,16 @@ COPIED_AT_ONCE_BYTES = 64 << 10
 SMALL_CODES_KEPT = 8  # such codes, in memory
 SUPERVISOR_LOG = "supervisor.log"
 _PACKAGE = str(Path(trials.__file__).parent)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _NNI_FOLDER = Path(_PACKAGE) / "nni" / "stand_in"
 logger = logging.getLogger(__name__)
 
 
 class NoRoomError(Exception):
-    """The disk is full, or a store cannot be reached: the service repeats the launch, and then it may be done."""
+    """The disk is full, the agent has no descriptor to spare, or a store cannot be reached.
+
+    The service repeats the launch, and then it may be done.
+    """
 
 
 class CannotLaunchError(Exception):
@@ -96,7 +101,7 @@ async def prepare(
         except ConnectionError:
             raise
         except OSError as error:
-            if is_full_disk(error):
+            if _may_pass(error):
                 raise NoRoomError(str(error)) from error
             raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     try:
@@ -106,11 +111,15 @@ async def prepare(
         if attempt is None or not given or attempt["spec"].get("world") != to_plain(launch.spec.world):
             attempt = _write_attempt(home, launch, folder, paths, has_devices=has_devices)
     except OSError as error:
-        if is_full_disk(error):
+        if _may_pass(error):
             raise NoRoomError(str(error)) from error
         raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     home.put_live(launch.nonce, folder)
     return folder, attempt
+
+
+def _may_pass(error: OSError) -> bool:
+    return is_full_disk(error) or error.errno in _NO_DESCRIPTOR
 
 
 def _parameters_of(attempt: dict[str, Any]) -> dict[str, Any]:

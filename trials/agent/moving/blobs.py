@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -61,7 +61,7 @@ class BlobReceiver:
         return self._held.keys()
 
     async def get(self, digest: str) -> Path:
-        """The verified file. BlobMissingError, ConnectionLostError.
+        """The verified file. BlobMissingError, ConnectionLostError; OSError where it cannot be written down.
 
         It is asked for once, and comes also where whoever wanted it first has gone: others may wait for it.
         """
@@ -94,16 +94,24 @@ class BlobReceiver:
             self._fail(sent.digest, BlobMissingError(f"blob {sent.digest} {known}"))
             return
         self._current, self._received, self._hash = sent, 0, hashlib.sha256()
-        self._file = self._partial(sent.digest).open("wb")
-        self._finish_if_complete()
+        try:
+            self._file = self._partial(sent.digest).open("wb")
+            self._finish_if_complete(sent)
+        except OSError as error:
+            self._give_up(sent, error)
 
     def feed(self, data: bytes) -> None:
-        if self._file is None:
+        sent = self._current
+        if sent is None:
             raise ProtocolError(f"{len(data)} bytes came that belong to no blob")
-        self._file.write(data)
-        self._hash.update(data)
         self._received += len(data)
-        self._finish_if_complete()
+        try:
+            if self._file is not None:
+                self._file.write(data)
+                self._hash.update(data)
+            self._finish_if_complete(sent)
+        except OSError as error:
+            self._give_up(sent, error)
 
     def lose_connection(self) -> None:
         self._is_lost = True
@@ -111,36 +119,55 @@ class BlobReceiver:
         for digest in list(self._waiting):
             self._fail(digest, ConnectionLostError("the channel closed"))
 
-    def _finish_if_complete(self) -> None:
-        sent, file = self._current, self._file
-        if sent is None or file is None or self._received < sent.size:
+    def _finish_if_complete(self, sent: BlobSent) -> None:
+        if self._received < sent.size:
             return
-        file.close()
-        self._current = self._file = None
-        partial = self._partial(sent.digest)
+        if self._file is None:  # it was given up; this was the rest of it
+            self._current = None
+            return
+        self._file.close()
         if self._received != sent.size or self._hash.hexdigest() != sent.digest:
-            partial.unlink()
-            self._fail(sent.digest, BlobMissingError(f"what came for blob {sent.digest} has another digest"))
+            self._drop_current(BlobMissingError(f"what came for blob {sent.digest} has another digest"))
             return
         path = self._folder / sent.digest
-        partial.replace(path)
-        remove_oldest(self._folder, keep=INCOMING_KEPT, but=self._held)
-        self._waiting.pop(sent.digest).set_result(path)
+        self._partial(sent.digest).replace(path)
+        self._current = self._file = None
+        waiting = self._waiting.pop(sent.digest, None)
+        if waiting is not None:
+            waiting.set_result(path)
+        try:
+            remove_oldest(self._folder, keep=INCOMING_KEPT, but=self._held)
+        except OSError as error:
+            logger.warning("blobs_not_removed", extra={"folder": self._folder, "error": error})
+
+    def _give_up(self, sent: BlobSent, error: OSError) -> None:
+        """It cannot be written down, as on a full disk; what still comes of it is passed over."""
+        logger.error("blob_not_kept", extra={"digest": sent.digest, "error": error})
+        self._fail(sent.digest, error)
+        self._drop_current()
+        if self._received < sent.size:
+            self._current = sent
 
     def _partial(self, digest: str) -> Path:
         return self._folder / f"{digest}{PARTIAL}"
 
-    def _drop_current(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self._current is not None:
-            self._partial(self._current.digest).unlink(missing_ok=True)
+    def _drop_current(self, error: Exception | None = None) -> None:
+        """Nobody waits for it any more, whatever the disk says."""
+        sent, file = self._current, self._file
         self._current = self._file = None
+        if sent is None or file is None:
+            return
+        self._fail(sent.digest, error or ConnectionLostError("it was cut off"))
+        with suppress(OSError):
+            self._partial(sent.digest).unlink()
+        with suppress(OSError):
+            file.close()
 
     def _fail(self, digest: str, error: Exception) -> None:
-        future = self._waiting.pop(digest)
-        future.set_exception(error)
-        future.exception()  # it may be that nobody waits any more
+        future = self._waiting.pop(digest, None)
+        if future is not None:
+            future.set_exception(error)
+            future.exception()  # it may be that nobody waits any more
 
 
 def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
