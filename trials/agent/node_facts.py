@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import getpass
+import logging
 import os
 import platform
 import time
@@ -27,6 +28,7 @@ LOOK_S = 5.0  # between two looks at the disk
 TOLD_S = 60.0  # how much is free is told so often, even where nothing else changes
 PROBE = "probe"
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+logger = logging.getLogger(__name__)
 
 
 def room_of(folder: Path) -> tuple[int, int]:
@@ -44,6 +46,7 @@ class FactsOfNode:
         self.is_joined = is_joined
         self._home, self._room = home, room
         self._drained = home.agent / "drained"
+        self._unkept: bool | None = None  # what was ordered, where the home does not hold it yet
         self._told: NodeFacts | None = None
         self._told_at = 0.0
 
@@ -59,17 +62,32 @@ class FactsOfNode:
             clock=time.time(),
             free_bytes=free,
             trouble=trouble,
-            drained=self._drained.exists(),
+            drained=self._drained.exists() if self._unkept is None else self._unkept,
         )
 
     def drain(self, *, on: bool) -> NodeFacts:
-        """Keep it over restarts of the agent; what is true of the node then. OSError."""
-        if on:
-            write_atomically(str(self._drained), b"", durable=True)
-        else:
-            self._drained.unlink(missing_ok=True)
-            sync_folder(str(self._drained.parent))
+        """Keep it over restarts of the agent; what is true of the node then.
+
+        A home that cannot be written holds it as soon as it can be; until then this agent alone knows it.
+        """
+        self._unkept = on
+        error = self._keep()
+        if error is not None:
+            logger.warning("drain_not_kept", extra={"path": self._drained, "on": on, "error": error})
         return self.taken_as_told()
+
+    def _keep(self) -> OSError | None:
+        """What hindered it."""
+        try:
+            if self._unkept:
+                write_atomically(str(self._drained), b"", durable=True)
+            elif self._unkept is not None:
+                self._drained.unlink(missing_ok=True)
+                sync_folder(str(self._drained.parent))
+        except OSError as error:
+            return error
+        self._unkept = None
+        return None
 
     def taken_as_told(self) -> NodeFacts:
         """For a message that is about to be sent."""
@@ -89,6 +107,7 @@ class FactsOfNode:
         """What changes on the node, for as long as the connection lasts."""
         while True:
             await asyncio.sleep(LOOK_S)
+            self._keep()
             found = await asyncio.to_thread(self.news)
             if found is not None:
                 with suppress(ConnectionClosed):  # the next hello says it

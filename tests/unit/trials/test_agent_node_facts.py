@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from trials.agent import node_facts
 from trials.agent.home import Home
 from trials.agent.node_facts import FactsOfNode
+from trials.wire.messages import Message
 
 MIB = 1 << 20
+SOON_S = 10.0  # for what happens at once, on a machine that is busy
 
 
 @pytest.fixture
@@ -76,3 +80,48 @@ def test_what_changes_is_news_and_what_does_not_is_none(home: Home) -> None:
     news = facts.news()
     assert news is not None
     assert (news.trouble, news.free_bytes) == ("", 1 << 30)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("on", [True, False])
+def test_an_order_that_the_home_cannot_hold_is_true_and_is_kept_once_it_can_be(
+    home: Home, monkeypatch: pytest.MonkeyPatch, on: bool, number: int
+) -> None:
+    facts = FactsOfNode(home)
+    facts.drain(on=not on)
+    with monkeypatch.context() as patched:
+        refuse_keeping(patched, number)
+        assert facts.drain(on=on).drained is on
+        assert facts.now().drained is on
+        asyncio.run(look_once(facts, patched))
+        assert facts.now().drained is on
+    assert FactsOfNode(home).now().drained is not on
+
+    asyncio.run(look_once(facts, monkeypatch))
+
+    assert facts.now().drained is on
+    assert FactsOfNode(home).now().drained is on
+
+
+def refuse_keeping(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(node_facts, "write_atomically", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
+
+
+async def look_once(facts: FactsOfNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an agent does every few seconds, with all that is to be told."""
+    told = asyncio.Event()
+
+    async def send(_: Message) -> None:
+        told.set()
+
+    monkeypatch.setattr(node_facts, "LOOK_S", 0.0)
+    monkeypatch.setattr(node_facts, "TOLD_S", 0.0)
+    looking = asyncio.ensure_future(facts.keep_told(send))
+    async with asyncio.timeout(SOON_S):
+        await told.wait()
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
