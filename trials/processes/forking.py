@@ -62,27 +62,27 @@ def unsafe_to_fork() -> str:
     return ""
 
 
-def fork_if_safe() -> int | None:
-    """As ``os.fork``; None where it is not safe."""
+def fork_if_safe() -> tuple[int | None, str]:
+    """As ``os.fork``; None where it is not safe, and what makes it so."""
     if isinstance(threading.current_thread(), LoopThread):
-        return None  # the trial's own thread runs beside it
+        return None, "the trial's own thread runs"
     _wait_for_passing_threads()
     with ExitStack() as held:
         for thread in threading.enumerate():
             if isinstance(thread, LoopThread):
                 # Two loaders may fork at once, and each holds its own lock: neither waits for the other for ever.
                 if not thread.lock.acquire(timeout=_LOCK_WAIT_S):
-                    return None
+                    return None, f"thread {thread.name!r} is at work"
                 held.callback(thread.lock.release)
-        if unsafe_to_fork():
-            return None
+        if why_not := unsafe_to_fork():
+            return None, why_not
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()  # or a worker would write it a second time
         with warnings.catch_warnings():
             # From Python 3.12 on it warns of every other thread; which ones there are was looked at above.
             warnings.simplefilter("ignore", DeprecationWarning)
-            return os.fork()
+            return os.fork(), ""
 
 
 def _wait_for_passing_threads() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from trials.data import AsyncDataLoader, SharedDataLoader, SharingError, SourceError, StateError, shared
+from trials.data.workers.sample_maker import Recipe
+from trials.data.workers.worker_pool import ProcessPool
 
 
 class Numbers:
@@ -169,3 +172,16 @@ def test_a_dataset_without_a_length_cannot_be_shared() -> None:
 def test_what_is_no_dataset_is_refused_when_the_loader_is_made(dataset: Any) -> None:
     with pytest.raises(ValueError, match="is no dataset: it has no __getitem__ and no __iter__"):
         AsyncDataLoader(dataset)
+
+
+def test_who_gives_what_cannot_be_pickled_is_told_why_no_process_was_forked() -> None:
+    """Also where that has passed before the workers are wanted."""
+    ended = threading.Event()
+    working = threading.Thread(target=ended.wait)
+    working.start()
+    pool = ProcessPool(Recipe(load=lambda index: index, collate=list))
+    ended.set()
+    working.join()
+
+    with pytest.raises(TypeError, match=r"This process cannot be forked \(thread '.*' runs\), so they are pickled"):
+        pool.start()

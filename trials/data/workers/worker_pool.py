@@ -23,7 +23,7 @@ from trials.data.workers.shared_memory import SharedMemory, keep_freed_memory
 from trials.data.workers.worker import Worker
 from trials.data.workers.worker_fork_server import STACK_SIGNAL, Exited, Preparation, Signal, Spawn, Spawned, serve
 from trials.processes.ending import Escalation, end
-from trials.processes.forking import fork_if_safe, unsafe_to_fork
+from trials.processes.forking import fork_if_safe
 from trials.processes.parents import Child
 
 STACK_WAIT_S = 0.5
@@ -70,11 +70,11 @@ class ProcessPool:
         self._stacks: dict[int, int] = {}
         self._alive: set[int] = set()
         self._exits: deque[Exited] = deque()
-        self._started = _forked_server(recipe)
+        self._started, self._why_not_forked = _forked_server(recipe)
 
     def start(self) -> None:
         if self._started is None:
-            self._started = _executed_server(self._recipe)
+            self._started = _executed_server(self._recipe, self._why_not_forked)
 
     @property
     def _server(self) -> _Server:
@@ -256,22 +256,22 @@ class _Server:
             return  # the trial waits for every child of its process, and has reaped this one
 
 
-def _forked_server(recipe: Recipe) -> _Server | None:
-    """From this process; None where that is not safe."""
+def _forked_server(recipe: Recipe) -> tuple[_Server | None, str]:
+    """From this process; None where that is not safe, and why."""
     with _server_ends() as (ours, theirs, trial):
-        pid = fork_if_safe()
+        pid, why_not = fork_if_safe()
         if pid == 0:
             _become_server(recipe, ours, theirs, trial)
         if pid is None:
             ours.close()
-            return None
-        return _Server(ours, pid, None)
+            return None, why_not
+        return _Server(ours, pid, None), ""
 
 
-def _executed_server(recipe: Recipe) -> _Server:
+def _executed_server(recipe: Recipe, why_not_forked: str) -> _Server:
     """A new interpreter."""
     with _server_ends() as (ours, theirs, trial):
-        process = _executed(recipe, ours, theirs, trial)
+        process = _executed(recipe, ours, theirs, trial, why_not_forked=why_not_forked)
         return _Server(ours, process.pid, process)
 
 
@@ -298,7 +298,9 @@ def _become_server(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -
         os._exit(0)
 
 
-def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> subprocess.Popen[bytes]:
+def _executed(
+    recipe: Recipe, ours: Channel, theirs: Channel, trial: int, *, why_not_forked: str
+) -> subprocess.Popen[bytes]:
     """Told as ``multiprocessing`` tells its own: the recipe is pickled, the main module imported."""
     from multiprocessing import spawn
 
@@ -307,7 +309,7 @@ def _executed(recipe: Recipe, ours: Channel, theirs: Channel, trial: int) -> sub
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise TypeError(
             f"the dataset, transform, collate_fn or worker_init_fn cannot be given to worker processes: {error}. "
-            f"This process cannot be forked ({unsafe_to_fork() or 'its fork server died'}), so they are pickled: "
+            f"This process cannot be forked ({why_not_forked}), so they are pickled: "
             "define them at the top level of a module, or begin the first iteration before that."
         ) from error
     memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
