@@ -94,9 +94,9 @@ class FactsOfNode:
         self._told, self._told_at = self.now(), time.monotonic()
         return self._told
 
-    def news(self) -> NodeFacts | None:
-        """What is to be told; None where nothing of it has changed since it was told, or not for long."""
-        found, told = self.now(), self._told
+    def news(self, found: NodeFacts) -> NodeFacts | None:
+        """What of ``found`` is to be told; None where nothing of it has changed since it was told, or not for long."""
+        told = self._told
         is_old = time.monotonic() - self._told_at >= TOLD_S
         if told is not None and told.trouble == found.trouble and not is_old:
             return None
@@ -108,10 +108,12 @@ class FactsOfNode:
         while True:
             await asyncio.sleep(LOOK_S)
             self._keep()
-            found = await asyncio.to_thread(self.news)
-            if found is not None:
+            told = self._told
+            found = await asyncio.to_thread(self.now)
+            # What was told meanwhile, as that it is drained, is newer than this look.
+            if self._told is told and (news := self.news(found)) is not None:
                 with suppress(ConnectionClosed):  # the next hello says it
-                    await send(NodeChanged(node=found))
+                    await send(NodeChanged(node=news))
 
     def _look(self) -> tuple[int, str]:
         """The bytes that are free, -1 where nobody can say, and why no trial can be started."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from trials.agent import node_facts
 from trials.agent.home import Home
 from trials.agent.node_facts import FactsOfNode
 from trials.wire.messages import Message
+from trials.wire.nodes import NodeChanged, NodeFacts
 
 MIB = 1 << 20
 SOON_S = 10.0  # for what happens at once, on a machine that is busy
@@ -75,9 +77,9 @@ def test_what_changes_is_news_and_what_does_not_is_none(home: Home) -> None:
     room = [(0, 1 << 40)]
     facts = FactsOfNode(home, room=lambda _: room[0])
     assert facts.taken_as_told().trouble
-    assert facts.news() is None
+    assert facts.news(facts.now()) is None
     room[0] = (1 << 30, 1 << 40)
-    news = facts.news()
+    news = facts.news(facts.now())
     assert news is not None
     assert (news.trouble, news.free_bytes) == ("", 1 << 30)
 
@@ -101,6 +103,53 @@ def test_an_order_that_the_home_cannot_hold_is_true_and_is_kept_once_it_can_be(
 
     assert facts.now().drained is on
     assert FactsOfNode(home).now().drained is on
+
+
+class Slow(FactsOfNode):
+    """A look that was made ``stalls`` is not heard of before ``may_end`` is set."""
+
+    stalls = False
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(home)
+        self.looked, self.may_end = threading.Event(), threading.Event()
+
+    def now(self) -> NodeFacts:
+        found = super().now()
+        if self.stalls and threading.current_thread() is not threading.main_thread():
+            self.looked.set()
+            self.may_end.wait(SOON_S)
+        return found
+
+
+def test_a_look_from_before_an_order_does_not_undo_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "LOOK_S", 0.0)
+    monkeypatch.setattr(node_facts, "TOLD_S", 0.0)
+    facts, told = Slow(home), list[NodeFacts]()
+
+    async def order_while_it_looks() -> None:
+        heard = asyncio.Event()
+
+        async def send(message: Message) -> None:
+            assert isinstance(message, NodeChanged)
+            told.append(message.node)
+            heard.set()
+
+        facts.stalls = True
+        looking = asyncio.ensure_future(facts.keep_told(send))
+        await asyncio.to_thread(facts.looked.wait, SOON_S)
+        await send(NodeChanged(node=facts.drain(on=True)))
+        heard.clear()
+        facts.stalls = False
+        facts.may_end.set()
+        async with asyncio.timeout(SOON_S):
+            await heard.wait()
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    asyncio.run(order_while_it_looks())
+
+    assert [node.drained for node in told] == [True] * len(told)
 
 
 def refuse_keeping(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
