@@ -209,6 +209,8 @@ class RayExecutor:
 
     def _retire(self, agent_id: str, *, only_idle: bool) -> bool:
         """Whether nothing will be started there any more."""
+        if self._closing:  # the next service looks at what is idle, and a runner that is stuck is waited for once
+            return False
         try:
             self.submit(AgentRetired(at=self.now(), agent_id=agent_id, only_idle=only_idle)).result(COMMAND_S)
         except Exception as exc:  # noqa: BLE001  # it has just been given a trial, or the database takes no writes
@@ -281,6 +283,7 @@ class RayExecutor:
             self._not_started(BRIDGE, exc)
         else:
             self._started(BRIDGE)
+            self._bridge.listen()
 
     def _not_started(self, what: str, exc: OSError) -> None:
         with self._lock:
@@ -302,7 +305,8 @@ class RayExecutor:
 
     def _send(self, moment: float) -> None:
         del moment
-        if self._bridge is None or self._service is None:
+        bridge = self._bridge
+        if bridge is None or self._service is None:
             return
         url, pid = self._service
         order = {
@@ -320,7 +324,7 @@ class RayExecutor:
             }
         if wanted != self._sent:
             self._sent = wanted
-            self._bridge.send(wanted)
+            bridge.send(wanted)
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -21,9 +22,12 @@ FRAME_CHARACTERS = 4 << 20  # of one line; a bridge that says more is ended
 END_S = 5.0  # for a bridge that was told to end
 _OF_RAY = "RAY_"  # variables that people set for Ray
 
+logger = logging.getLogger(__name__)
+
 
 class BridgeLink:
-    """``on_frame`` and ``on_end`` are called from threads of the link; the latter last, once, with the exit code.
+    """``on_frame`` and ``on_end`` are called from a thread of the link, from ``listen`` on; the latter last, once, with
+    the exit code. A bridge that says what is not understood, ``on_frame`` included, is ended.
 
     ``is_of_own``: the cluster is the one of this folder, which lets nobody in but who knows its token.
     """
@@ -53,6 +57,9 @@ class BridgeLink:
                 encoding="utf-8",
                 start_new_session=True,  # Ctrl-C is for the service, which ends it
             )
+
+    def listen(self) -> None:
+        """Once whoever made it is prepared for its end, which may come at once."""
         threading.Thread(target=self._read, name="ray bridge", daemon=True).start()
 
     @property
@@ -86,14 +93,13 @@ class BridgeLink:
     def _read(self) -> None:
         stream = self._process.stdout
         assert stream is not None  # noqa: S101  # it is a pipe
-        with stream:
-            while line := stream.readline(FRAME_CHARACTERS):
-                try:
-                    frame = json.loads(line)
-                except ValueError:
-                    self._process.kill()  # Ray has written into what is not its own, or a line without end
-                    break
-                self._on_frame(cast("dict[str, Any]", frame))
+        try:
+            with stream:
+                while line := stream.readline(FRAME_CHARACTERS):
+                    self._on_frame(cast("dict[str, Any]", json.loads(line)))
+        except Exception as exc:  # noqa: BLE001  # Ray has written into what is not its own, or a line without end
+            logger.warning("ray_bridge_not_understood", extra={"why": str(exc)[:200]})
+            self._process.kill()
         self._on_end(self._process.wait())
 
 

@@ -24,6 +24,9 @@ class Bridge:
     def send(self, frame: dict[str, Any]) -> None:
         self.told.append(frame["address"])
 
+    def listen(self) -> None:
+        """It says nothing."""
+
     def kill(self) -> None:
         self.kills += 1
 
@@ -39,6 +42,14 @@ class OwnCluster:
 
     def address(self) -> str:
         return self.at
+
+
+def items(count: int) -> list[dict[str, Any]]:
+    """So many nodes that Ray drains, as a bridge tells of them."""
+    shape = {"cpus": 1, "gpus": 0, "memory_bytes": 0}
+    rest = {"pool": "", "size": 1, "shape": shape, "phase": "running", "reason": "", "host": "", "ray_node": ""}
+    names = [f"{PREFIX}{number}" for number in range(count)]
+    return [{"agent": name, "group": name, "draining": 30.0, **rest} for name in names]
 
 
 def an_executor(folder: Path, options: RayOptions, submitted: list[Any] | None = None) -> RayExecutor:
@@ -140,3 +151,26 @@ def test_a_cluster_of_ours_that_cannot_be_started_is_told_and_keeps_no_bridge_fr
 
     assert executor.readiness() == f"a Ray cluster cannot be started: [Errno 21] Is a directory: '{tmp_path / USERS}'"
     assert machine.begun == [0.0]
+
+
+def test_a_service_that_ends_waits_for_a_runner_that_is_stuck_only_once(machine: Machine) -> None:
+    """Its executor is at a step with many nodes to give back when it is closed."""
+    submitted: list[Any] = []
+    executor = an_executor(Path(), RayOptions(), submitted)
+
+    class Stuck(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            assert timeout is not None
+            executor._closing = True
+            raise TimeoutError
+
+    def submit(command: Any) -> Future[None]:
+        submitted.append(command)
+        return Stuck()
+
+    executor.submit = submit
+    machine.step(executor, 1.0)
+    executor._on_frame({"kind": "nodes", "items": items(5), "lost": []})
+    machine.step(executor, 2.0)
+
+    assert len(submitted) == 1
