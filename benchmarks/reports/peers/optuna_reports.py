@@ -53,7 +53,7 @@ def main():
     ended = max(ends.get() for _ in workers)
     for worker in workers:
         worker.join()
-    print(json.dumps({"reports": 4 * count, "a_second": 4 * count / (ended - begun)}))
+    print(json.dumps({"reports": 4 * count, "a_second": 4 * count / (ended - begun), "version": optuna.__version__}))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 TRIAL = """
@@ -31,7 +32,8 @@ def main():
             first = next(line for line in out if "tune-metric" in line)
         begun.append(json.loads(first.partition("]:")[2])["st_worker_timestamp"])
         ended.append(float((folder / f"{number}.err").read_text().strip().splitlines()[-1]))
-    print(json.dumps({"reports": 4 * count, "a_second": 4 * count / (max(ended) - min(begun))}))
+    found = {"reports": 4 * count, "a_second": 4 * count / (max(ended) - min(begun))}
+    print(json.dumps({**found, "version": version("syne-tune")}))
 
 
 if __name__ == "__main__":
