@@ -16,7 +16,7 @@ from statistics import median
 
 from benchmarks.cluster.nodes import SimulatedCluster, Size
 from benchmarks.machine import describe
-from benchmarks.writing import Row, save
+from benchmarks.writing import Row, save, verdict
 from tuner_service.wiring import COLLECT_AFTER
 
 NOTES = (
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _row(what: str, value: float, target: str) -> Row:
-    row = {"what": what, "measured": round(value, 3), "target": target}
+    row = {"what": what, "measured": round(value, 3), "target": target, "target is": verdict(value, target)}
     print(row, flush=True)
     return row
 
@@ -66,7 +66,7 @@ def _rows(options: argparse.Namespace, folder: Path) -> list[Row]:
     begun, processor = time.perf_counter(), time.process_time()
     cluster.fill()
     rows = [
-        _row("trials running", cluster.running, f"{size.trials}"),
+        _row("trials running", cluster.running, f"≥ {size.trials}"),
         _row("from nothing to that, s", time.perf_counter() - begun, ""),
         _row("from nothing to that, s of a processor", time.process_time() - processor, ""),
         _row("a placement decision while it fills, median, ms", 1e3 * median(cluster.placements), "≤ 5"),

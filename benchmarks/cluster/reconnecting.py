@@ -26,7 +26,7 @@ from websockets.exceptions import WebSocketException
 from benchmarks.cluster.reading import Reader
 from benchmarks.machine import describe
 from benchmarks.service import Service, service, wait_for
-from benchmarks.writing import Row, save
+from benchmarks.writing import Row, save, verdict
 from trials.wire.messages import PROTOCOL_VERSION
 
 PATIENCE_S = 300.0
@@ -85,7 +85,7 @@ async def measured(of: Service, *, agents: int, restarts: int) -> list[Row]:
 
 
 def _row(what: str, value: float, target: str) -> Row:
-    row = {"what": what, "measured": round(value, 3), "target": target}
+    row = {"what": what, "measured": round(value, 3), "target": target, "target is": verdict(value, target)}
     print(row, flush=True)
     return row
 

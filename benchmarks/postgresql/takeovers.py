@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.machine import describe
 from benchmarks.postgresql import __main__ as reports
 from benchmarks.service import Service, service, wait_for
-from benchmarks.writing import Row, save
+from benchmarks.writing import Row, save, verdict
 from tests.postgresql import INSTALL, Server, a_server, programs
 
 HOW = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
@@ -70,6 +70,7 @@ def main() -> int:
             "to the first trial of the standby, s": round(median(seconds), 3),
             "at most, s": round(max(seconds), 3),
             "target s": TARGETS[how],
+            "target is": verdict(median(seconds), str(TARGETS[how])),
         }
         for how, seconds in found.items()
     ]
