@@ -37,17 +37,22 @@ NOTES = (
     (
         f"Ended trials: an experiment of so many, {REPORTS} reports each. `resume` is from the command, no service "
         "running, to the first line of the next trial's code; `show` and `page` are whole commands, and one answer "
-        "over REST with 100 trials. Memory is that of the service alone."
+        "over REST with 100 trials. The database was copied there just before, so it is read from the page cache. "
+        "Memory is that of the service alone."
     ),
     (
         "Experiments at once: all are created over REST, one after the other, each with four trials at a time that do "
-        "nothing but ten reports, on one node. The rate counts from the first trial's start to the last one's end. "
+        "nothing but ten reports, on one node. There are 200 trials in all rows: with 100 experiments each has two in "
+        "all, so that this rate is that of starting 100 algorithm workers, not of launching trials. The rate counts "
+        "from the first trial's start to the last one's end, its ramp and its tail included. "
         "Memory is the most that service, agent, algorithm workers, fork servers and trials had at once (proportional "
         "set size)."
     ),
     (
         f"Trials at once: one experiment whose trials last {LONG_S:g} s and compute nothing, so that many fit on two "
-        "cores; `of ideal` is the steady rate beside so many trials every so many seconds."
+        "cores. The rate counts likewise from the first start to the last end, of four trials for each place: the "
+        "first trials are launched one after the other, and at the end places stay empty, which both lower it. `of "
+        "ideal` is that rate beside so many trials every so many seconds."
     ),
 )
 
@@ -84,7 +89,15 @@ def main() -> int:
     command = f"python -m benchmarks.growth --rounds {options.rounds}"
     for name in ("trials", "experiments", "at_once"):
         command += f" --{name.replace('_', '-')} {' '.join(map(str, getattr(options, name)))}"
-    save("growth", command=command, machine=machine, rows=rows, notes=NOTES, rounds=rounds)
+    save(
+        "growth",
+        command=command,
+        machine=machine,
+        rows=rows,
+        notes=NOTES,
+        rounds=rounds,
+        of_rounds=options.rounds,
+    )
     return 0
 
 

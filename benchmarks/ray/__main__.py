@@ -30,6 +30,7 @@ from benchmarks.writing import Row, median_of, save
 PEERS = Path(__file__).resolve().parent / "peers"
 NODES, CORES = 2, 2
 OURS, EACH, REUSED = "ours, a process a trial", "Ray Tune, an actor a trial", "Ray Tune, reused actors"
+NO_ANSWER = "–"
 NOTES = (
     (
         "The example is the function of Ray Tune's page of key concepts: twenty reports of a sum, `a` and `b` drawn at "
@@ -44,7 +45,8 @@ NOTES = (
     ),
     (
         "Driver killed: with SIGKILL when half of the trials have ended, ours with its bridge; then `tuner resume`, "
-        "and `Tuner.restore`. Columns as in benchmarks.resume."
+        "and `Tuner.restore`. Columns as in benchmarks.resume. Trials of ours went on while the driver was away and "
+        "their first one after it was there before the command, so `first trial` would be no answer to it: –."
     ),
 )
 
@@ -62,7 +64,15 @@ def main() -> int:
             print(rounds[-1], flush=True)
     command = f"python -m benchmarks.ray --rounds {options.rounds} --trials {options.trials}"
     command += f" --actor-trials {options.actor_trials} --resume-trials {options.resume_trials}"
-    save(options.name, command=command, machine=machine, rows=_rows(rounds), notes=NOTES, rounds=rounds)
+    save(
+        options.name,
+        command=command,
+        machine=machine,
+        rows=rows_of(rounds),
+        notes=NOTES,
+        rounds=rounds,
+        of_rounds=options.rounds,
+    )
     return 0
 
 
@@ -133,7 +143,7 @@ def _resume(what: str, cluster: RayCluster, trials: int) -> Row:
         return figures_of_resume(events(logs[0]), killed)
 
 
-def _rows(rounds: Sequence[Row]) -> list[Row]:
+def rows_of(rounds: Sequence[Row]) -> list[Row]:
     rows: list[Row] = []
     steady = {
         what: median_of([one["example"][what] for one in rounds], "steady_a_second") for what in rounds[0]["example"]
@@ -154,8 +164,8 @@ def _rows(rounds: Sequence[Row]) -> list[Row]:
     rows[-1]["first trial / actor"] = round(first / actor, 2)
     for what in rounds[0]["resume"]:
         found = [one["resume"][what] for one in rounds]
-        medians = {f"{name}": round(median_of(found, name), 2) for name in found[0]}
-        rows.append({"driver killed": what, **medians})
+        medians: Row = {name: round(median_of(found, name), 2) for name in found[0]}
+        rows.append({"driver killed": what, **medians} | ({"first trial, s": NO_ANSWER} if what == OURS else {}))
     return rows
 
 

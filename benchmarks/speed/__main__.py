@@ -29,6 +29,12 @@ class Trick:
     measure: Callable[[], Iterator[tuple[Work, Work]]]
 
 
+NOTES = (
+    (
+        "`memory` is two tricks together: memory that is kept, and large pages. What `memory`, `direct` and `populate` "
+        "copy is memory that was written to before, and not all zeros."
+    ),
+)
 TRICKS: tuple[Trick, ...] = (
     Trick(name="collapse", what="a fork of a process with torch", rounds=60, measure=processes.collapsed_memory),
     Trick(name="freeze", what="a forked child that collects its garbage", rounds=60, measure=processes.frozen_garbage),
@@ -68,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
             continue
         rows.append(row_of(trick, max(3, int(trick.rounds * options.rounds))))
         print(rows[-1], file=sys.stderr)
-    save(options.name, command=" ".join(["python -m benchmarks.speed", *arguments]), machine=machine, rows=rows)
+    command = " ".join(["python -m benchmarks.speed", *arguments])
+    save(options.name, command=command, machine=machine, rows=rows, notes=NOTES)
     return 0
 
 
