@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, get_args
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -83,6 +84,7 @@ from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_l
 
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
 HELLO_TIMEOUT_S = 10.0
+LAST_WORDS_S = 1.0  # for what waits to be sent when a channel ends; an agent may not read it
 LOGS_AGAIN_S = (1.0, 2.0)  # before what an attempt wrote is written down again; then its end is told without it
 LOCATION_LIMIT = 2_000  # characters of where a checkpoint lies; a longer one is not kept
 ADDRESS_LIMIT = 255  # characters of where a node is reached
@@ -157,6 +159,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         # The queue has no bound of its own: at most one Reports and one launch of each attempt are in flight.
         self._outbox: asyncio.Queue[ToAgent | bytes | None] = asyncio.Queue()
+        self._hung_up = asyncio.Event()
         self._channel = Channel(hello=hello, send=self._send, close=self._close, may_go_on=may_go_on)
         self._channel.connected_at = self._now()
         if hello.node.clock:
@@ -196,14 +199,15 @@ class _Connection:
                     drained=hello.node.drained,
                 )
             )
-            await self._read()
+            await self._read_until_hung_up()
         except TunerServiceError as exc:
             logger.warning("agent_not_welcomed", extra={"agent": hello.agent_id, "error": str(exc)})
         finally:
             if self._hub.remove(self._channel):
                 self._services.runner.submit(AgentDisconnected(at=self._now(), agent_id=hello.agent_id))
             self._outbox.put_nowait(None)
-            await writer
+            with suppress(TimeoutError):
+                await asyncio.wait_for(writer, LAST_WORDS_S)
 
     # ── out ─────────────────────────────────────────────────────────────────────────────────────
     def _send(self, message: ToAgent) -> None:
@@ -216,7 +220,8 @@ class _Connection:
         self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
 
     def _close(self) -> None:
-        self._loop.call_soon_threadsafe(self._outbox.put_nowait, None)
+        """Nothing more is taken from the agent, whether or not it reads that the channel is over."""
+        self._loop.call_soon_threadsafe(self._hung_up.set)
 
     async def _write(self) -> None:
         try:
@@ -251,10 +256,22 @@ class _Connection:
             await self._socket.send_text(frame)
 
     # ── in ──────────────────────────────────────────────────────────────────────────────────────
+    async def _read_until_hung_up(self) -> None:
+        ends = [asyncio.create_task(self._read()), asyncio.create_task(self._hung_up.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        await asyncio.wait(ends)
+        if not ends[0].cancelled():
+            ends[0].result()
+
     async def _read(self) -> None:
         while True:
             frame = await self._socket.receive()
-            if frame["type"] == "websocket.disconnect":
+            is_over = self._hung_up.is_set() or not self._channel.may_go_on()
+            if is_over or frame["type"] == "websocket.disconnect":
                 return
             text = frame.get("text")
             try:

@@ -6,16 +6,18 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from tests.api_server import serving
 from tests.api_service import AGENT_TOKEN, ApiService
-from tests.deaf_agent import DeafAgent, deaf_agent
+from tests.deaf_agent import PATIENCE_S, DeafAgent, deaf_agent
 from tests.waiting import wait_until
 from trials.wire.limits import CHECKPOINT_INLINE_BYTES
 from trials.wire.messages import PROTOCOL_VERSION, BlobWanted, Hello, NodeResources
-from tuner_service.api import agents
+from tuner_service.api import agents, channel_protocol, connection_limits
 from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected
 from tuner_service.service.cluster import AgentHub
 
@@ -23,11 +25,19 @@ PING_S = 0.2
 
 
 class Scene:
-    def __init__(self, api: ApiService, hub: AgentHub, agent: DeafAgent, asked: list[str]) -> None:
-        self.api, self.hub, self.agent, self._asked = api, hub, agent, asked
+    def __init__(self, url: str, api: ApiService, hub: AgentHub, agent: DeafAgent, asked: list[str]) -> None:
+        self.url, self.api, self.hub, self.agent, self._asked = url, api, hub, agent, asked
 
     def told(self, kind: type) -> bool:
         return any(isinstance(command, kind) for command in list(self.api.runner.commands))
+
+    def is_served(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/healthz", timeout=PATIENCE_S) as answer:
+                return bool(answer.status == 200)
+        except HTTPError as refused:
+            refused.close()
+            return False
 
     def send_it_much(self) -> None:
         """More than there is room for on the way."""
@@ -59,7 +69,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             api = stack.enter_context(serving(tmp_path, hub=hub, ping_s=ping_s))
             url = json.loads((tmp_path / "service.json").read_text())["url"]
             agent = stack.enter_context(deaf_agent(url, "local", AGENT_TOKEN))
-            return Scene(api, hub, agent, asked)
+            return Scene(url, api, hub, agent, asked)
 
         yield make
 
@@ -69,3 +79,17 @@ def test_an_agent_that_answers_no_ping_is_away_whatever_waits_to_be_sent_to_it(s
     stopped.send_it_much()
 
     wait_until(lambda: not stopped.hub.agents() and stopped.told(AgentDisconnected))
+
+
+def test_the_place_of_an_agent_that_leaves_and_does_not_read_is_given_to_others(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "LAST_WORDS_S", 0.2)
+    monkeypatch.setattr(channel_protocol, "LAST_BYTES_S", 0.2)
+    leaving = scene()
+    leaving.send_it_much()
+    leaving.agent.leave()
+    wait_until(lambda: not leaving.hub.agents() and leaving.told(AgentDisconnected))
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 1)
+
+    wait_until(leaving.is_served)

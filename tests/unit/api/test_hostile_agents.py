@@ -41,6 +41,7 @@ from trials.wire.nodes import NodeChanged, NodeFacts
 from trials.wire.outputs import OutputOffered
 from trials.wire.records import ExitCause, ExitRecord, MetricRecord, ProcessRecord
 from trials.wire.remote_files import DIGEST, LOOK, OFFSET, SIZE
+from tuner_service.api import agents
 from tuner_service.api.app import create_app
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -51,6 +52,7 @@ from tuner_service.domain.resources import Device
 from tuner_service.domain.trial import Attempt, Part
 from tuner_service.service.access import Role
 from tuner_service.service.cluster import AgentHub
+from tuner_service.service.experiments import Services
 from tuner_service.service.node_files import NodeFiles
 from tuner_service.service.perform import Performer
 
@@ -114,6 +116,7 @@ class Socket:
     app: Any
     token: str
     heard: list[dict[str, Any] | bytes] = field(default_factory=list)
+    reads: bool = True
     _says: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     _asked: int = 0
 
@@ -131,6 +134,8 @@ class Socket:
         return await self._says.get()
 
     async def _send(self, message: dict[str, Any]) -> None:
+        if not self.reads:
+            await asyncio.Event().wait()
         if message.get("bytes") is not None:
             self.heard.append(message["bytes"])
         elif message.get("text") is not None:
@@ -171,6 +176,7 @@ class World:
     socket: Socket
     files: NodeFiles
     home: Path
+    services: Services
     theirs: str = ""
     own: str = ""
 
@@ -220,8 +226,9 @@ async def a_world(*, hello: Hello | None = None) -> World:
     token, _ = services.tokens.add(EVIL, Role.AGENT, lasts_s=None, by="home")
     files = services.node_files
     world = World(
-        api=api, runner=runner, client=client, socket=Socket(app=app, token=token), files=files, home=files._home
-    )
+        api=api, runner=runner, client=client, socket=Socket(app=app, token=token), files=files, home=files._home,
+        services=services,
+    )  # fmt: skip
     device = Device(uuid="GPU-good", name="A100", memory_bytes=1 << 34)
     runner.submit(
         c.AgentConnected(
@@ -347,6 +354,42 @@ def test_a_hello_that_claims_others_attempts_takes_none_of_them(is_alive: bool) 
         assert kinds[0] == "welcome"
         assert attempt.nonce not in answers[0]["acknowledged"]  # type: ignore[call-overload]  # it is a welcome
         channel.cancel()
+
+    asyncio.run(attack())
+
+
+def revoke(world: World) -> None:
+    world.services.tokens.revoke(EVIL)
+    world.services.hub.close_those_who_may_not()
+
+
+def expire(world: World) -> None:
+    world.services.tokens.revoke(EVIL)  # whoever looks for tokens that are no longer good has not looked yet
+
+
+def remove(world: World) -> None:
+    world.services.hub.hang_up(EVIL)
+
+
+@pytest.mark.parametrize("send_away", [revoke, expire, remove])
+def test_one_that_does_not_read_is_obeyed_no_more_once_it_is_hung_up_on(
+    send_away: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "LAST_WORDS_S", 0.0)
+
+    async def attack() -> None:
+        world = await a_world()
+        world.socket.reads = False
+        await world.socket.say(a_hello())  # which is answered; that is where the channel stands still
+        own = world.attempt(world.own)
+        before = world.rows(world.own)
+        send_away(world)
+        frame = encode(Reports(key=own.key, nonce=own.nonce, first_sequence=1, lines=LINES))
+        world.socket._says.put_nowait({"type": "websocket.receive", "text": frame})
+
+        await asyncio.wait_for(world._channel, 30)  # type: ignore[attr-defined]  # see a_world
+        assert EVIL not in {agent.agent_id for agent in world.services.hub.agents()}
+        assert world.rows(world.own) == before
 
     asyncio.run(attack())
 
