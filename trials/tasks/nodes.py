@@ -93,22 +93,26 @@ def spawn_runner(
     )
 
 
+def started_runner(folder: Path | None, *, environment: Mapping[str, str]) -> tuple[Lines, subprocess.Popen[bytes]]:
+    """A runner, and what is said to it and by it. Where it cannot be started nothing is left open."""
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        orders_out, orders = os.pipe2(os.O_CLOEXEC)
+        theirs.callback(os.close, orders_out)
+        ours.callback(os.close, orders)
+        events, events_in = os.pipe2(os.O_CLOEXEC)
+        theirs.callback(os.close, events_in)
+        ours.callback(os.close, events)
+        process = spawn_runner(orders_out, events_in, folder, environment=environment)
+        ours.pop_all()
+    return Lines(events, orders), process
+
+
 class LocalNode:
     """A node on this machine: its runner is started with the object."""
 
     def __init__(self, folder: Path, *, environment: Mapping[str, str]) -> None:
         """``environment``: all variables that its processes begin with."""
-        orders_out, orders = os.pipe2(os.O_CLOEXEC)
-        events, events_in = os.pipe2(os.O_CLOEXEC)
-        self.lines = Lines(events, orders)
-        try:
-            self._process = spawn_runner(orders_out, events_in, folder, environment=environment)
-        except BaseException:
-            self.lines.close()
-            raise
-        finally:
-            os.close(orders_out)
-            os.close(events_in)
+        self.lines, self._process = started_runner(folder, environment=environment)
 
     def read(self) -> Sequence[Event]:
         """``lost`` when the runner ended by itself."""

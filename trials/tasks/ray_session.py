@@ -19,7 +19,7 @@ from typing import Any
 
 import trials
 from trials.tasks.cluster import WorkspaceType
-from trials.tasks.nodes import QUIT_TIMEOUT_S, Lines, spawn_runner
+from trials.tasks.nodes import QUIT_TIMEOUT_S, started_runner
 from trials.tasks.port import Event, Nodes, Order, Placed, Wanted
 from trials.tasks.progress import GRACE_S
 from trials.tasks.running import NodeStartError
@@ -88,16 +88,7 @@ class TaskNode:
     def __init__(self, folder: str, works_in: str) -> None:
         if works_in and Path(works_in).is_dir():
             os.chdir(works_in)  # as tasks on the session's own machine
-        orders_out, orders = os.pipe2(os.O_CLOEXEC)
-        events, events_in = os.pipe2(os.O_CLOEXEC)
-        self._lines = Lines(events, orders)
-        try:
-            self._process = spawn_runner(
-                orders_out, events_in, Path(folder) if folder else None, environment=os.environ
-            )
-        finally:
-            os.close(orders_out)
-            os.close(events_in)
+        self._lines, self._process = started_runner(Path(folder) if folder else None, environment=os.environ)
         self._told: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._ordering = threading.Lock()
         self._early: dict[int, Order] = {}  # orders that have overtaken others

@@ -7,6 +7,7 @@ next agent adopts them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -158,18 +159,7 @@ class DataServers:
         self._forget_old_logs()
         folder.mkdir(parents=True)
         await asyncio.to_thread(self._copy_code, attempt, folder / FOLDER_WORK)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        try:
-            spec = self._spec(key, request, granted)
-            child = _spawn(folder, attempt, spec, writing)
-        except LaunchFailedError as error:
-            raise NotServedError(f"the data server of {request.factory} did not start: {error}") from error
-        finally:
-            os.close(writing)
-        server = _Server(key=key, memory_bytes=granted, **_fields(child.pid))
-        self._children[child.pid] = child
-        write_atomically(str(folder / FILE_SERVER), to_json(_plain(server)))
-        self._follow(server)
+        server, reading = self._begun(key, request, attempt, granted)
         said = await _read_to_end(reading, timeout_s=START_TIMEOUT_S)
         if said != "ready\n":
             send_verified(signal.SIGKILL, server)
@@ -178,6 +168,31 @@ class DataServers:
             )
             raise NotServedError(f"the data server of {request.factory} did not start: {tail}")
         logger.info("data_server_started", extra={"key": key, "pid": server.pid, "memory_bytes": granted})
+
+    def _begun(self, key: str, request: Request, attempt: dict[str, Any], granted: int) -> tuple[_Server, int]:
+        """Its process, and the descriptor on which it says that it is ready. Where it cannot be kept, none is left."""
+        folder, child = self._folder / key, None
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            try:
+                child = _spawn(folder, attempt, self._spec(key, request, granted), writing)
+            finally:
+                os.close(writing)
+            server = _Server(key=key, memory_bytes=granted, **_fields(child.pid))
+            write_atomically(str(folder / FILE_SERVER), to_json(_plain(server)))
+            self._children[child.pid] = child
+            if not self._follow(server):
+                raise OSError(errno.EMFILE, "its process cannot be watched")
+        except BaseException as error:
+            os.close(reading)
+            if child is not None:
+                self._children.pop(child.pid, None)
+                child.kill()
+                child.wait()
+            if isinstance(error, LaunchFailedError):
+                raise NotServedError(f"the data server of {request.factory} did not start: {error}") from error
+            raise
+        return server, reading
 
     def _granted(self, wanted: int) -> int:
         free = self._limit - self.reserved_bytes()
@@ -207,11 +222,14 @@ class DataServers:
         }
 
     # ── following ─────────────────────────────────────────────────────────────────────────────
-    def _follow(self, server: _Server) -> None:
-        if self._ends.add(server.key, server.pid, lambda: self._ended(server), start_time=server.start_time):
+    def _follow(self, server: _Server) -> bool:
+        """False where it has ended, or cannot be watched; then nothing is left of it here."""
+        is_watched = self._ends.add(server.key, server.pid, lambda: self._ended(server), start_time=server.start_time)
+        if is_watched:
             self._servers[server.key] = server
         else:
             self._remove(server.key)
+        return is_watched
 
     def _ended(self, server: _Server) -> None:
         child = self._children.pop(server.pid, None)
@@ -259,7 +277,6 @@ def _spawn(folder: Path, attempt: dict[str, Any], spec: dict[str, Any], ready: i
 async def _read_to_end(descriptor: int, *, timeout_s: float) -> str:
     """What is written to the pipe until its other ends are closed, or until the time is up."""
     loop = asyncio.get_running_loop()
-    os.set_blocking(descriptor, False)
     data, ended = b"", asyncio.Event()
 
     def read() -> None:
@@ -270,8 +287,9 @@ async def _read_to_end(descriptor: int, *, timeout_s: float) -> str:
             loop.remove_reader(descriptor)
             ended.set()
 
-    loop.add_reader(descriptor, read)
     try:
+        os.set_blocking(descriptor, False)
+        loop.add_reader(descriptor, read)
         async with asyncio.timeout(timeout_s):
             await ended.wait()
     except TimeoutError:
