@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,20 +167,16 @@ class Runner:
     # ── jobs ────────────────────────────────────────────────────────────────────────────────────
     def _start(self, order: dict[str, Any]) -> None:
         job = self._jobs[order["job"]] = Job(job_id=order["job"])
-        arguments: list[str] = []
-        passed: tuple[int, ...] = ()
-        if order.get("interval_ms"):
-            reading, job.until = os.pipe2(os.O_CLOEXEC)
-            arguments, passed = [str(order["interval_ms"]), str(reading)], (reading,)
-        plan: tuple[str, ...] = ()
-        if order.get("plan"):
-            descriptor = _plan_descriptor(order["plan"])
-            plan, passed = (*PLAN_RUNNER, str(descriptor)), (*passed, descriptor)
-        if self._output is not None:
-            self._output.make_room(len(order["instances"]))
-        for index, instance in enumerate(order["instances"]):
+        passed: list[int] = []
+        instances = order["instances"]
+        try:
+            plan, arguments = self._given_along(job, order, passed)
+        except OSError as error:
+            self._failed(job, 0, f"cannot start: {error.strerror}", code=None)
+            instances = []
+        for index, instance in enumerate(instances):
             command = with_interpreter(tuple(instance["command"] or plan))
-            output = self._own_output(job, instance["environment"], ranks=len(order["instances"]))
+            output = self._own_output(job, instance["environment"], ranks=len(instances))
             try:
                 process = self._spawn([*command, *arguments], instance["environment"], passed, output=output)
                 job.processes.append(process)
@@ -193,6 +190,22 @@ class Runner:
             os.close(descriptor)
         self._look()
 
+    def _given_along(self, job: Job, order: dict[str, Any], passed: list[int]) -> tuple[tuple[str, ...], list[str]]:
+        """A command for what has none, and arguments of all. Their descriptors are added to ``passed``."""
+        arguments: list[str] = []
+        plan: tuple[str, ...] = ()
+        if order.get("interval_ms"):
+            reading, job.until = os.pipe2(os.O_CLOEXEC)
+            passed.append(reading)
+            arguments = [str(order["interval_ms"]), str(reading)]
+        if order.get("plan"):
+            descriptor = _plan_descriptor(order["plan"])
+            passed.append(descriptor)
+            plan = (*PLAN_RUNNER, str(descriptor))
+        if self._output is not None:
+            self._output.make_room(len(order["instances"]))
+        return plan, arguments
+
     def _own_output(self, job: Job, environment: dict[str, str], *, ranks: int) -> tuple[int, ...]:
         if self._output is None or "RANK" not in environment:
             return ()
@@ -200,7 +213,7 @@ class Runner:
         return self._output.open(int(environment["RANK"]), ranks=ranks, job=job.job_id)
 
     def _spawn(
-        self, command: list[str], environment: dict[str, str], passed: tuple[int, ...], *, output: tuple[int, ...]
+        self, command: list[str], environment: dict[str, str], passed: Sequence[int], *, output: tuple[int, ...]
     ) -> subprocess.Popen[bytes]:
         """``output``: of its own; none is that of this process."""
         out, err = output or (None, None)
@@ -331,8 +344,12 @@ def kept_port() -> socket.socket:
 def _plan_descriptor(text: str) -> int:
     """Of a file without a name, which goes with those that have it open."""
     descriptor = os.memfd_create("plan")
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(base64.b64decode(text))
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(base64.b64decode(text))
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
