@@ -195,10 +195,10 @@ def _joined(place: Place, hello: str, *, timeout_s: float) -> socket.socket:
     try:
         watch_silence(connection, place.silence_s)
         own = secrets.token_hex(CHALLENGE_BYTES)
-        given = proof(place.key, "node", str(_read_line(connection)["challenge"]), of=hello)
+        given = proof(place.key, "node", str(_read_line(connection).get("challenge")), of=hello)
         connection.sendall(_line({"hello": hello, "challenge": own, "proof": given}))
         answer = str(_read_line(connection).get("proof"))
-        if not hmac.compare_digest(answer, proof(place.key, "leader", own)):
+        if not hmac.compare_digest(answer.encode(errors="replace"), proof(place.key, "leader", own).encode()):
             raise ConnectionError("who listens there does not know the key of this attempt")
         connection.settimeout(None)
     except BaseException:

@@ -178,11 +178,12 @@ class LocalNodes:
         return heard({name: (node.lines, node.read) for name, node in self._nodes.items()}, timeout_s)
 
     def close(self, result: Mapping[str, Any]) -> None:  # noqa: ARG002  nobody else waits for it
-        for node in self._nodes.values():
-            node.close()
-        self._nodes.clear()
-        if self._own is not None:
-            self._own.remove()
+        with contextlib.ExitStack() as closing:  # also those after one whose end somebody does not wait for
+            if self._own is not None:
+                closing.callback(self._own.remove)
+            closing.callback(self._nodes.clear)
+            for node in reversed(self._nodes.values()):
+                closing.callback(node.close)
 
 
 def heard(nodes: Mapping[str, tuple[Lines, Any]], timeout_s: float | None) -> list[tuple[str, Event]]:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -143,18 +144,24 @@ class TrialNodes:
         return lost
 
     def close(self, result: Mapping[str, Any]) -> None:
-        for node in self._nodes.values():
-            node.close()
+        with ExitStack() as closing:  # also those after one whose end somebody does not wait for
+            closing.callback(self._close_all, result)
+            for node in reversed(self._nodes.values()):
+                closing.callback(node.close)
+
+    def _close_all(self, result: Mapping[str, Any]) -> None:
+        """But nodes, which are closed."""
         self._nodes.clear()
-        for lines, _, _ in self._members.values():
-            lines.order({"do": "over", **result})
-            lines.close()
-        self._members.clear()
-        if self._meeting is not None:
-            self._meeting.close()
-            self._meeting = None
-        if self._own is not None:
-            self._own.remove()
+        with ExitStack() as closing:
+            if self._own is not None:
+                closing.callback(self._own.remove)
+            if self._meeting is not None:
+                closing.callback(self._meeting.close)
+                self._meeting = None
+            closing.callback(self._members.clear)
+            for lines, _, _ in reversed(self._members.values()):
+                closing.callback(lines.close)
+                closing.callback(lines.order, {"do": "over", **result})
 
     # ── those who come ──────────────────────────────────────────────────────────────────────────
     def _wait_for_members(self) -> None:
@@ -207,13 +214,19 @@ def host(place: Place, folder: Path | None, *, machine: Machine, timeout_s: floa
                     return dict(order)
                 for name in order["nodes"]:
                     with join(place, {"node": place.node, "name": name}, timeout_s=timeout_s) as connection:
-                        descriptor = connection.fileno()
-                        runners.append(spawn_runner(descriptor, descriptor, folder, environment=here()))
+                        runners.append(_runner(connection.fileno(), folder))
             raise LeaderLostError("node 0 of the trial is gone, and the group with it")
         except OSError as error:
             raise LeaderLostError(f"node 0 of the trial is gone, and the group with it: {error}") from error
         finally:
             _wait_for(runners)
+
+
+def _runner(descriptor: int, folder: Path | None) -> subprocess.Popen[bytes]:
+    try:
+        return spawn_runner(descriptor, descriptor, folder, environment=here())
+    except OSError as error:
+        raise NodeStartError(f"no node begins: no process can be started on this node of the trial: {error}") from error
 
 
 def _wait_for(runners: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,0 +1,112 @@
+"""What a session does with its nodes when something goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from trials.tasks import NodeStartError, meeting, trial_nodes
+from trials.tasks.meeting import LeaderLostError, Place, join
+from trials.tasks.nodes import LocalNodes
+from trials.tasks.shares import Machine
+from trials.tasks.trial_nodes import TrialNodes, host
+
+PLACE = Place(node=0, nodes=2, address="127.0.0.1", port=1, key="k")
+
+
+class Node:
+    """``name``: of it, added to ``closed``. The first one's end is not waited for: Ctrl-C."""
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        self._name, self._closed = name, closed
+
+    def close(self) -> None:
+        self._closed.append(self._name)
+        if self._name == "a":
+            raise KeyboardInterrupt
+
+
+class Lines:
+    def __init__(self, said: list[Any]) -> None:
+        self._said = said
+
+    def order(self, order: Any) -> None:
+        self._said.append(order)
+
+    def close(self) -> None:
+        self._said.append("closed")
+
+
+def close_interrupted(nodes: Any) -> list[str]:
+    closed: list[str] = []
+    nodes._nodes = {name: Node(name, closed) for name in ("a", "b", "c")}
+    with pytest.raises(KeyboardInterrupt):
+        nodes.close({"failure": {}})
+    return closed
+
+
+def test_nodes_here_are_all_closed_where_somebody_does_not_wait_for_the_first(tmp_path: Path) -> None:
+    assert close_interrupted(LocalNodes(tmp_path, environment={}, labels={})) == ["a", "b", "c"]
+
+
+def test_nodes_of_a_trial_are_all_closed_and_told_where_somebody_does_not_wait_for_the_first(tmp_path: Path) -> None:
+    machine = Machine.here({}, name="node 0 of the trial")
+    nodes = TrialNodes(PLACE, tmp_path, environment={}, machine=machine, timeout_s=1.0)
+    said: list[Any] = []
+    nodes._members = {1: (Lines(said), "", machine)}  # type: ignore[dict-item]  # has no descriptor
+
+    assert close_interrupted(nodes) == ["a", "b", "c"]
+    assert said == [{"do": "over", "failure": {}}, "closed"]
+
+
+def test_a_node_of_a_trial_that_can_start_no_process_says_so_and_blames_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ends = [socket.socketpair(), socket.socketpair()]
+    waiting = [own for own, _ in ends]
+
+    def joined(*_: Any, **__: Any) -> socket.socket:
+        return waiting.pop(0)
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(trial_nodes, "join", joined)
+    monkeypatch.setattr(trial_nodes, "spawn_runner", refuse)
+    ends[0][1].sendall(json.dumps({"do": "host", "nodes": ["n"]}).encode() + b"\n")
+
+    with pytest.raises(NodeStartError, match=r"no process can be started on this node of the trial: .*temporarily"):
+        host(PLACE, tmp_path, machine=Machine.here({}, name="node 1 of the trial"), timeout_s=1.0)
+
+    for _, other in ends:
+        assert other.recv(1) == b"", "its end is closed: node 0 knows that it is gone"
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"{}\n", b"5\n", b"\xff\n", b'{"challenge": 1}\n{"proof": "\xc3\xbc"}\n', b'{"challenge": 1}\n{}\n']
+)
+def test_who_listens_in_the_place_of_the_first_node_and_is_not_it_is_only_asked_again(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[socket.socket] = []
+
+    def connect(*_: Any, **__: Any) -> socket.socket:
+        own, other = socket.socketpair()
+        other.sendall(said)
+        other.shutdown(socket.SHUT_WR)
+        others.append(other)
+        return own
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(meeting, "watch_silence", lambda *_: None)
+
+    with pytest.raises(LeaderLostError, match="did not answer"):
+        join(PLACE, {"node": 1}, timeout_s=0.01)
+
+    for other in others:
+        other.close()
