@@ -438,7 +438,7 @@ class _Connection:
         )
 
     async def _take_output(self, offered: OutputOffered) -> None:
-        output, error = await asyncio.to_thread(take_in, self._services.assets, offered)
+        output, error = await take_in(self._services.assets, offered)
         if output is not None:
             command = OutputCollected(
                 at=self._now(), agent_id=self._hello.agent_id, key=offered.key, nonce=offered.nonce, output=output

@@ -12,15 +12,16 @@ from tuner_service.service.assets.uploads import NewAsset, manifest_file
 MESSAGE_LIMIT = 1_000  # characters of what is missing
 
 
-def take_in(assets: Assets, offered: OutputOffered) -> tuple[TrialOutput | None, str | None]:
-    """The output, or the error for which the agent tries again. Any thread; blocking; harmless to repeat."""
+async def take_in(assets: Assets, offered: OutputOffered) -> tuple[TrialOutput | None, str | None]:
+    """The output, or the error for which the agent tries again. Harmless to repeat, also while it is under way."""
     message = offered.message[:MESSAGE_LIMIT]
     attempt = offered.key.attempt
     if not offered.pieces:
         return TrialOutput(attempt=attempt, asset="", is_complete=False, message=message, step=offered.step), None
     try:
         manifest = manifest_file(size=offered.size, pieces=offered.pieces)
-        asset, _, _ = assets.uploads.commit(NewAsset(manifest=manifest, kind=AssetKind.OUTPUT, name=None, kept=False))
+        new = NewAsset(manifest=manifest, kind=AssetKind.OUTPUT, name=None, kept=False)
+        asset, _, _ = await assets.uploads.commit_in_turn(new)
     except TunerServiceError as error:
         return None, str(error)
     output = TrialOutput(

@@ -117,8 +117,7 @@ async def _write(request: Request, services: Services, writer: PieceWriter) -> N
 async def add_asset(request: Request, services: CurrentServices) -> Response:
     """Make an asset of what was sent, and a version of its name. 409 where bytes are missing; harmless to repeat."""
     new = (await read_as(request, NewAssetBody)).new_asset()
-    added = await asyncio.shield(asyncio.to_thread(services.assets.uploads.commit, new))
-    asset, version, is_new = added
+    asset, version, is_new = await services.assets.uploads.commit_in_turn(new)
     view = await asyncio.to_thread(added_view, services.assets.rows, asset, version)
     headers = {"Location": f"{router.prefix}/{asset.id}"}
     return json_response(view, status=201 if is_new else 200, headers=headers)

@@ -8,12 +8,14 @@ Nothing in the staging folder is an asset, and nothing in the store is one befor
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
 import secrets
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -116,10 +118,12 @@ class PieceWriter:
 
 
 class Uploads:
-    """Any thread; every call blocks. Commits are made one at a time."""
+    """Any thread; every call but ``commit_in_turn`` blocks. Commits are made one at a time."""
 
     def __init__(self, store: AssetStore, rows: AssetRows, clock: Clock) -> None:
         self._store, self._rows, self._clock = store, rows, clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="committing")
+        self._in_turn: dict[NewAsset, asyncio.Future[tuple[Asset, AssetVersion | None, bool]]] = {}
         self._committing = threading.Lock()
         self._leasing = threading.Lock()  # held while a lease is taken or given up: it has two files
 
@@ -185,6 +189,22 @@ class Uploads:
                 self._store.release(self._store.lineage, asset_id)
             self._clear_staged(manifest)
         return added
+
+    async def commit_in_turn(self, new: NewAsset) -> tuple[Asset, AssetVersion | None, bool]:
+        """As ``commit``, for the loop: one that waits for others, or for a slow store, takes up no thread of readers.
+
+        Who asks for the same once more meanwhile is given the same answer; who goes away takes nothing back.
+        """
+        waited_for = self._in_turn.get(new)
+        if waited_for is None:
+            waited_for = asyncio.get_running_loop().run_in_executor(self._thread, self.commit, new)
+            self._in_turn[new] = waited_for
+            waited_for.add_done_callback(lambda _: self._in_turn.pop(new))
+        return await asyncio.shield(waited_for)
+
+    def close(self) -> None:
+        """The commit at hand is finished; those that wait for it are given up."""
+        self._thread.shutdown(cancel_futures=True)
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
     def _leased(self, manifest: AssetFile) -> Iterator[AssetFile] | None:
