@@ -48,18 +48,25 @@ class LocalCluster:
     folder: Path
     _users: int | None = None
     _holder: subprocess.Popen[bytes] | None = None
+    _started_at: float = 0.0
     _next: float = 0.0
+    _backoff_s: float = BACKOFF_S
 
     def see_to_it(self) -> None:
-        """Start a holder unless there is one. OSError where none can be started; to be called again and again."""
+        """Start a holder unless there is one. OSError where none can be started, or the last one failed; to be called
+        again and again."""
         is_there = self._users is not None and self._holder is not None and self._holder.poll() is None
-        if is_there or time.monotonic() < self._next:
+        if is_there:
+            return
+        self._look_at_end()
+        if time.monotonic() < self._next:
             return
         if self._users is None:
             self._take()
         if is_held(self.folder / HOLDER):
             return
-        self._next = time.monotonic() + BACKOFF_S
+        self._started_at = time.monotonic()
+        self._next = self._started_at + BACKOFF_S
         with (self.folder / "cluster.log").open("ab") as log:
             self._holder = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tuner_service.executors.ray.local_cluster", str(self.folder)],
@@ -70,6 +77,18 @@ class LocalCluster:
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
                 start_new_session=True,
             )
+
+    def _look_at_end(self) -> None:
+        """Of the holder that was started last. OSError where it failed; if it did so at once, the next is put off."""
+        code = None if self._holder is None else self._holder.poll()
+        if code is None:
+            return
+        self._holder = None
+        has_lasted = time.monotonic() - self._started_at >= BACKOFF_LIMIT_S
+        self._backoff_s = BACKOFF_S if code == 0 or has_lasted else min(BACKOFF_LIMIT_S, 2 * self._backoff_s)
+        self._next = self._started_at + self._backoff_s
+        if code != 0:
+            raise OSError(f"its holder ended with exit code {code}: see {self.folder}/cluster.log")
 
     def _take(self) -> None:
         """Say that the cluster is used. A holder that looks at this very moment has the lock itself."""

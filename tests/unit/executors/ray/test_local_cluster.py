@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tuner_service.executors.ray import local_cluster
-from tuner_service.executors.ray.local_cluster import BACKOFF_S, HOLDER, USERS, LocalCluster, is_held
+from tuner_service.executors.ray.local_cluster import BACKOFF_LIMIT_S, BACKOFF_S, HOLDER, USERS, LocalCluster, is_held
 
 
 class Clock:
@@ -62,3 +65,53 @@ def test_a_folder_that_takes_no_lock_is_not_tried_at_every_step(
         clock.at += BACKOFF_S / 4
 
     assert tries == [100.0, 100.0 + BACKOFF_S, 100.0 + 2 * BACKOFF_S]
+
+
+class Holders:
+    """``codes``: how the next ones end, at once; None is one that goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+        self.codes: list[int | None] = []
+        self.started: list[float] = []
+        self._clock = clock
+        monkeypatch.setattr(subprocess, "Popen", self._start)
+
+    def _start(self, *_: Any, **__: Any) -> Any:
+        self.started.append(self._clock.at)
+        code = self.codes.pop(0)
+        return SimpleNamespace(poll=lambda: code, returncode=code)
+
+
+def test_a_holder_that_fails_is_told_and_started_less_and_less_often(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders = Holders(monkeypatch, clock)
+    holders.codes = [1, 1, 1, None]
+    cluster, told = LocalCluster(folder=tmp_path), []
+    for _ in range(80):
+        try:
+            cluster.see_to_it()
+        except OSError as error:
+            told.append(str(error))
+        clock.at += 0.25
+
+    assert [at - 100.0 for at in holders.started] == [0.0, 2.0, 6.0, 14.0]
+    assert told == [f"its holder ended with exit code 1: see {tmp_path}/cluster.log"] * 3
+    cluster.close()
+
+
+@pytest.mark.parametrize("code", [0, -9])
+def test_a_holder_that_was_not_needed_or_was_killed_after_a_while_is_followed_by_another_at_once(
+    code: int, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders = Holders(monkeypatch, clock)
+    holders.codes = [code, None]
+    cluster = LocalCluster(folder=tmp_path)
+    cluster.see_to_it()
+    clock.at += BACKOFF_LIMIT_S
+    for _ in range(2):
+        with suppress(OSError):
+            cluster.see_to_it()
+
+    assert holders.started == [100.0, 100.0 + BACKOFF_LIMIT_S]
+    cluster.close()
