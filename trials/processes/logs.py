@@ -27,6 +27,7 @@ class RotatedLog:
         self._limit = limit
         self._descriptor = -1  # until there is something to write: many trials say nothing on one of their streams
         self._start = 0
+        self._is_start_told = True  # in the file that says where this one begins
         self._size = 0
         self._lost = 0
 
@@ -37,6 +38,7 @@ class RotatedLog:
                 self._start = max(self._start, _start_of(self._path))
                 self._descriptor = self._open()
                 self._size = os.fstat(self._descriptor).st_size
+            self._tell_start()
             if self._lost:
                 self._append(f"\n[{self._lost} bytes were lost: they could not be written]\n".encode())
                 self._lost = 0
@@ -65,9 +67,16 @@ class RotatedLog:
             os.replace(self._path, f"{self._path}.1")
         self.close()  # by its number another file may be known soon
         self._start += self._size
-        self._descriptor = self._open()
         self._size = 0
-        write_atomically(f"{self._path}.start", str(self._start).encode())
+        self._is_start_told = False
+        self._descriptor = self._open()
+        self._tell_start()
+
+    def _tell_start(self) -> None:
+        """Before anything is written there: it would be read as what came before."""
+        if not self._is_start_told:
+            write_atomically(f"{self._path}.start", str(self._start).encode())
+            self._is_start_told = True
 
     def _open(self) -> int:
         # Plain files only, whatever the trial has put there: a pipe would be waited for.

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from trials.processes import logs
 from trials.processes.logs import RotatedLog, read_log
 
 
@@ -61,3 +63,23 @@ def test_a_stream_on_which_nothing_is_said_has_no_file(path: str) -> None:
     written(path)
 
     assert list(Path(path).parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", ["_open", "write_atomically"])
+def test_offsets_stay_true_where_the_disk_is_full_while_the_file_is_rotated(
+    failing: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = RotatedLog(path, limit=100)
+    log.write(b"0" * 99 + b"\n")
+    with monkeypatch.context() as full:
+        full.setattr(RotatedLog if failing == "_open" else logs, failing, refuse)
+        log.write(b"lost")
+    assert read_log(path, offset=0, limit=200)[2] <= 100
+    log.write(b"seen\n")
+    log.close()
+
+    note = b"\n[4 bytes were lost: they could not be written]\n"
+    assert read_log(path, offset=100, limit=200) == (note + b"seen\n", 105 + len(note), 105 + len(note))
