@@ -108,12 +108,14 @@ class RayNode:
 
     def _hold(self) -> None:
         endings = 0
-        while endings < ENDINGS and self._keep() != 0:
-            endings += self._is_ending
-            time.sleep(RESPAWN_S)
-        with suppress(OSError):
-            shutil.rmtree(self._home)
-        self._give_back()
+        try:
+            while endings < ENDINGS and self._keep() != 0:
+                endings += self._is_ending
+                time.sleep(RESPAWN_S)
+            with suppress(OSError):
+                shutil.rmtree(self._home)
+        finally:  # whatever it was: without this thread nobody would
+            self._give_back()
 
     def _keep(self) -> int:
         """The exit code of a keeper, when it has ended; 0: nothing is left to hold."""
@@ -122,7 +124,7 @@ class RayNode:
                 return 0
             try:
                 self._keeper = keeper = self._start()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001  # also of calls of Ray's, whatever they raise
                 self._put(reason=f"its agent cannot be started: {error}")
                 return NOT_STARTED
             if self._is_ending:
@@ -236,6 +238,8 @@ def _lives(name: str) -> bool:
         return True
     except (ValueError, ray.exceptions.RayError):
         return False
+    except Exception:  # noqa: BLE001  # its head is away, or whatever Ray raises
+        return True
 
 
 def _is_removed(group: str) -> bool:

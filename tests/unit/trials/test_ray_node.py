@@ -50,11 +50,12 @@ class Scene:
         self.pauses: list[float] = []
         self.on_pause: Callable[[], None] = lambda: None
         self.removed_after = 1
+        self.error: BaseException = OSError("no more processes")
 
     def start(self) -> Any:
         self.started += 1
         if not self.keepers:
-            raise OSError("no more processes")
+            raise self.error
         return self.keepers.pop(0)
 
     def is_removed(self, group: str) -> bool:
@@ -153,7 +154,9 @@ def test_what_cannot_be_ended_in_order_is_given_back_all_the_same(scene: Scene) 
     assert scene.started == 1 + ray_node.ENDINGS
 
 
-def test_an_agent_that_cannot_be_started_is_told_of_and_tried_again(scene: Scene) -> None:
+@pytest.mark.parametrize("error", [OSError("no more processes"), RuntimeError("no head"), KeyError("machine")])
+def test_an_agent_that_cannot_be_started_is_told_of_and_tried_again(scene: Scene, error: Exception) -> None:
+    scene.error = error
     node, said = a_node(), list[str]()
 
     def look() -> None:
@@ -164,10 +167,34 @@ def test_an_agent_that_cannot_be_started_is_told_of_and_tried_again(scene: Scene
     node.serve(ORDER)
 
     wait_until(lambda: node.phase() == "running")
-    assert said == ["its agent cannot be started: no more processes"]
+    assert said == [f"its agent cannot be started: {error}"]
     assert node.watch(-1)["reason"] == ""
     node.end(0.0)
     given_back(scene)
+
+
+def test_a_node_that_is_told_to_end_while_its_agent_cannot_be_started_is_given_back(scene: Scene) -> None:
+    scene.error = RuntimeError("no head")
+    node = a_node()
+    scene.on_pause = lambda: node.end(0.0)
+    node.serve(ORDER)
+
+    assert given_back(scene) == ["group"]
+    assert node.phase() == "ended"
+
+
+def test_a_node_that_nobody_holds_any_more_is_given_back(scene: Scene) -> None:
+    scene.error = SystemExit("whatever it was")
+    node = a_node()
+    with node._changed:  # as ``serve`` does, which would begin a thread
+        node._order = ORDER
+        node._changed.notify_all()
+
+    with pytest.raises(SystemExit):
+        node._hold()
+
+    assert scene.given_back == ["group"]
+    assert node.phase() == "ended"
 
 
 def test_its_group_is_removed_again_and_again_until_it_is_gone(scene: Scene) -> None:
@@ -227,6 +254,7 @@ def test_a_group_is_gone_when_ray_knows_none_of_that_name(ray: Any, get: Callabl
         (raising(TimeoutError()), True),
         (raising(ActorUnavailableError()), True),
         (raising(RayError()), False),
+        (raising(RuntimeError("no head")), True),
     ],
 )
 def test_another_node_of_its_group_lives_until_it_is_known_to_have_ended(
