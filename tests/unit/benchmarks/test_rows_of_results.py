@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.dashboard.__main__ import row_of
+from benchmarks.dashboard.visits import is_at_rest
 from benchmarks.ray.__main__ import EACH, OURS, REUSED
 from benchmarks.ray.__main__ import rows_of as rows_of_ray
 from benchmarks.reports.__main__ import OPTUNA, PACED
@@ -67,3 +69,29 @@ def test_trials_that_never_stopped_are_no_answer_to_the_command_that_resumes() -
     *_, ours, each = rows_of_ray([round_])
 
     assert (ours["first trial, s"], each["first trial, s"]) == ("–", 3.0)
+
+
+def test_a_page_is_shown_by_its_rounds_and_what_was_not_there_in_time_is_no_figure() -> None:
+    def visit(seconds: float, curves: float | None) -> dict[str, float | None]:
+        rest = {"paint_s": 0.1, "sent_mb": 2.0, "heap_mb": 3.0, "processor_s": 0.5}
+        return {"plots_s": seconds, "curves_s": curves, **rest}
+
+    found = [
+        {"page": "ours", "first": visit(3, 4), "next": visit(1, None), "change_s": 0.02, "frame_ms": 17.0},
+        {"page": "other", "first": visit(9, 9), "next": visit(9, 9)},
+        {"page": "ours", "first": visit(5, 6), "next": visit(2, 3), "change_s": 0.04, "frame_ms": 19.0},
+    ]
+
+    ours, other = row_of(found, "ours"), row_of(found, "other")
+
+    assert (ours["plots, first s"], ours["plots, next s"]) == ("4.00 (3.00–5.00)", "1.50 (1.00–2.00)")
+    assert (ours["curves, first s"], ours["curves, next s"]) == ("5.00 (4.00–6.00)", "–")
+    assert (ours["change s"], other["change s"], other["processor, next s"]) == ("0.030 (0.020–0.040)", "", "0.50")
+
+
+def test_a_server_is_at_rest_once_it_has_computed_next_to_nothing_for_two_seconds() -> None:
+    quiet = [10 + 0.009 * look for look in range(11)]
+
+    assert is_at_rest([0.0, 5.0, *quiet])
+    assert not is_at_rest(quiet[:-1])
+    assert not is_at_rest([9.98, *quiet[:-1]])
