@@ -59,10 +59,10 @@ class PeakMemory:
         return self._peak
 
     def _look(self) -> None:
-        while True:
+        done = False
+        while not done:  # the last look is after the end
+            done = self._done.wait(self._every_s)
             self._peak = max(self._peak, sum(map(memory_of, tree(os.getpid()))))
-            if self._done.wait(self._every_s):
-                return
 
 
 def _costs(pid: int) -> Costs:

@@ -35,7 +35,7 @@ MEMORY_BYTES = 96 << 20  # of our producer: windows, and next to no cache
 WARM_UP_S = 300.0
 RUN_TIMEOUT_S = 120.0
 PEERS = ("tensorsocket", "ray")  # which may fail; then they are not run in the rounds that are left
-EPOCHS = {"ours": 6, "memmap": 40, "ray": 40}  # measured, so that it takes some seconds; of the others 2
+EPOCHS = {"ours": 4, "memmap": 20, "ray": 20}  # measured; of the others 2
 FITS = "fits decoded in memory"
 CONDITIONS = {"memmap": FITS, "ray": FITS, "tensorsocket": "trials at one pace"}
 WORKLOAD = "sharing, JPEG"
@@ -43,7 +43,7 @@ SAMPLE_S = 0.25  # between two looks at memory
 NOTES = (
     (
         "Sharing: every trial is a process that goes through all samples, 32 a batch: one epoch to warm up, then some "
-        "that are measured (two, of `ours` six, of `memmap` and `ray` forty, which are quick), all trials together. "
+        "that are measured (two, of `ours` four, of `memmap` and `ray` twenty), all trials together. "
         "So it is what comes after the first epoch and without a training step: it does not count from the command. "
         "`torch`: each has a DataLoader with two workers. `ours`: one producer with two workers and 96 MiB, so next to "
         "nothing is kept from one epoch to the next and every sample is decoded once an epoch. Memory is the most that "

@@ -19,6 +19,11 @@ from benchmarks.loading.sharing_set import Photos, make_files
 
 PHOTOS = Path(tempfile.gettempdir()) / "tuner-benchmark-photos"
 PHOTO_FILES = 1000
+# The sets are longer than what any loader takes in a round: the end of an epoch would be in the figures of some of them
+# only. Their samples repeat.
+PHOTOS_LENGTH, TINY_LENGTH, LARGE_LENGTH, ROWS_LENGTH = 20_000, 2_000_000, 32_000, 2_000_000
+ROWS_FILE = Path(tempfile.gettempdir()) / "tuner-benchmark-rows.npy"
+ROWS, ROW_SHAPE = 20_000, (32, 32, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class Workload:
     name: str
     make: Callable[[], Any]
     batch_size: int
-    batches: int  # of a round, after those of its start
+    batches: int  # of a round at least, after those of its start
     collate: Callable[[list[Any]], Any] | None = None
 
 
@@ -37,10 +42,10 @@ class Tiny:
         self.rows = torch.zeros(64_000, 16)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return TINY_LENGTH
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.rows[index], index
+        return self.rows[index % 64_000], index
 
 
 class Large:
@@ -50,7 +55,7 @@ class Large:
         self.rows = [torch.full((8 << 18,), float(row)) for row in range(4)]
 
     def __len__(self) -> int:
-        return 8 * 400
+        return LARGE_LENGTH
 
     def __getitem__(self, index: int) -> Tensor:
         return self.rows[index % len(self.rows)]
@@ -65,21 +70,51 @@ class PhotoTensors(Photos):
         return pixels.permute(2, 0, 1).contiguous().to(torch.float32).div_(255), index % 2
 
 
+class Rows:
+    """Small pictures in a file that is mapped, many of which one call reads (``__getitems__``)."""
+
+    def __init__(self) -> None:
+        self.rows = np.load(ROWS_FILE, mmap_mode="r").view(np.ndarray)
+
+    def __len__(self) -> int:
+        return ROWS_LENGTH
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.from_numpy(self.rows[index % ROWS].copy()), index
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:
+        rows = torch.from_numpy(self.rows[np.asarray(indices) % ROWS])
+        return list(zip(rows.unbind(), indices, strict=True))
+
+
 def photos() -> Photos:
-    make_files(PHOTOS, PHOTO_FILES)
-    return Photos(str(PHOTOS), PHOTO_FILES)
+    return _lengthened(Photos(str(PHOTOS), PHOTO_FILES))
 
 
 def photo_tensors() -> Photos:
+    return _lengthened(PhotoTensors(str(PHOTOS), PHOTO_FILES))
+
+
+def _lengthened(photos: Photos) -> Photos:
     make_files(PHOTOS, PHOTO_FILES)
-    return PhotoTensors(str(PHOTOS), PHOTO_FILES)
+    photos.paths = [photos.paths[number % PHOTO_FILES] for number in range(PHOTOS_LENGTH)]
+    return photos
+
+
+def rows() -> Rows:
+    if not ROWS_FILE.exists():
+        made = ROWS_FILE.with_suffix(".new.npy")
+        np.save(made, np.random.default_rng(0).integers(0, 256, (ROWS, *ROW_SHAPE), dtype=np.uint8))
+        made.replace(ROWS_FILE)
+    return Rows()
 
 
 WORKLOADS = {
-    "tiny": Workload(name="tiny", make=Tiny, batch_size=64, batches=400),
-    "jpeg": Workload(name="jpeg", make=photo_tensors, batch_size=32, batches=30),
-    "jpeg, cut": Workload(name="jpeg, cut", make=photos, batch_size=32, batches=40),
-    "64 MiB": Workload(name="64 MiB", make=Large, batch_size=8, batches=60),
+    "tiny": Workload(name="tiny", make=Tiny, batch_size=64, batches=100),
+    "jpeg": Workload(name="jpeg", make=photo_tensors, batch_size=32, batches=20),
+    "jpeg, cut": Workload(name="jpeg, cut", make=photos, batch_size=32, batches=20),
+    "64 MiB": Workload(name="64 MiB", make=Large, batch_size=8, batches=20),
+    "together": Workload(name="together", make=rows, batch_size=256, batches=100),
 }
 
 
