@@ -60,9 +60,10 @@ class PeakMemory:
 
     def _look(self) -> None:
         done = False
-        while not done:  # the last look is after the end
-            done = self._done.wait(self._every_s)
+        while not done:
             self._peak = max(self._peak, sum(map(memory_of, tree(os.getpid()))))
+            done = self._done.wait(self._every_s)
+        self._peak = max(self._peak, sum(map(memory_of, tree(os.getpid()))))  # the last look is after the end
 
 
 def _costs(pid: int) -> Costs:

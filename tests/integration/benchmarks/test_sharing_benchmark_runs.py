@@ -1,7 +1,11 @@
-"""The sharing benchmark measures what it says, on a few files."""
+"""The loading benchmarks measure what they say: of several trials that share, on a few files, and of one alone."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +44,17 @@ def test_a_set_that_is_decoded_once_gives_the_batches_of_the_photographs(tmp_pat
         theirs = default_collate([photos[int(index)] for index in order[begin : begin + BATCH]])
         assert torch.equal(images, theirs[0])
         assert torch.equal(labels, theirs[1])
+
+
+@pytest.mark.slow
+def test_a_round_of_a_loader_is_measured_for_three_seconds() -> None:
+    command = [sys.executable, "-m", "benchmarks.loading.solo", "ours", "2", "tiny"]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["measured_s"] >= 3
+    assert found["samples_s"] * found["measured_s"] == pytest.approx(64 * found["batches"])
+    assert found["peak_mib"] > 10
