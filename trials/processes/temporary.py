@@ -6,6 +6,7 @@ of the same kind can tell those that a killed process has left behind, and remov
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+WITHOUT_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})  # as some file systems of clusters are
 LEFT_BEHIND_LIMIT = 16  # that are removed at once: whoever wants a folder is not to wait for long
 
 
@@ -44,7 +46,12 @@ def _held(path: Path) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return -1
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:  # where there are none, nobody takes it for one that was left behind
+            os.close(descriptor)
+            raise
     if path.exists():
         return descriptor
     os.close(descriptor)

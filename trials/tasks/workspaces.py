@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,8 +23,7 @@ class Workspace:
     def __init__(self, path: Path, outputs: Path) -> None:
         """Of somebody else, who closes it."""
         self.path, self.outputs = path, outputs
-        self._removed: list[Path] = []
-        self._own_outputs: TemporaryFolder | None = None
+        self._own: TemporaryFolder | None = None
         self._lock = -1
 
     @classmethod
@@ -37,9 +35,9 @@ class Workspace:
     def private(cls, parent: Path) -> Workspace:
         """A new one, removed when it is closed."""
         parent.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(prefix="private-", dir=parent))
-        made = cls(path, path / FOLDER_OUTPUTS)
-        made._removed.append(path)
+        own = TemporaryFolder(_of_here("private"), root=parent)
+        made = cls(own.path, own.path / FOLDER_OUTPUTS)
+        made._own = own
         return made
 
     @classmethod
@@ -47,9 +45,9 @@ class Workspace:
         """The one that groups before have used. Its outputs are elsewhere, for other groups may use it now."""
         path = parent / FOLDER_KEPT
         path.mkdir(parents=True, exist_ok=True)
-        own = TemporaryFolder(FOLDER_OUTPUTS, root=parent)
+        own = TemporaryFolder(_of_here(FOLDER_OUTPUTS), root=parent)
         made = cls(path, own.path)
-        made._own_outputs = own
+        made._own = own
         (own.path / _BEGAN).touch()
         made._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # another group uses it, or nobody can say who does
@@ -69,10 +67,8 @@ class Workspace:
 
     def close(self) -> None:
         """Again, it does nothing."""
-        for path in self._removed:
-            shutil.rmtree(path, ignore_errors=True)
-        if self._own_outputs is not None:
-            self._own_outputs.remove()
+        if self._own is not None:
+            self._own.remove()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -97,3 +93,8 @@ def folder_of(node: str) -> str:
         return node
     cut = encoded[: FOLDER_LIMIT_BYTES - 17].decode(errors="ignore")
     return f"{cut}-{hashlib.sha256(encoded).hexdigest()[:16]}"
+
+
+def _of_here(kind: str) -> str:
+    """A kind of folders of this machine alone: where several see them, locks may be known on one of them only."""
+    return f"{kind}-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:12]}"

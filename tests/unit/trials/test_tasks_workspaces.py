@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -134,3 +136,38 @@ def test_names_that_are_too_long_for_a_folder_have_one_each() -> None:
     assert folders[:2] == names[:2]
     assert len(set(folders)) == len(names)
     assert all(len(folder.encode()) <= FOLDER_LIMIT_BYTES for folder in folders)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_folder_whose_file_system_knows_no_locks_will_do(
+    number: int, tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first = kept(tmp_path / "node", closing)
+    command_gives(first, "older", 1, at_s=1_000.0)
+    second = kept(tmp_path / "node", closing)
+    give(monkeypatch, second, 0.5)
+
+    assert second.output("accuracy") == ("json", b"0.5")
+    with pytest.raises(FileNotFoundError):
+        second.output("older")
+    assert Workspace.private(tmp_path / "node").path.is_dir()
+    assert first.outputs.is_dir()
+
+
+def test_a_private_workspace_that_a_killed_runner_has_left_is_removed_by_the_next_one_of_its_machine(
+    tmp_path: Path,
+) -> None:
+    running, killed = Workspace.private(tmp_path / "node"), Workspace.private(tmp_path / "node")
+    assert killed._own is not None
+    os.close(killed._own._held)
+    elsewhere = tmp_path / "node" / "private-0123456789ab-x"
+    elsewhere.mkdir()
+
+    Workspace.private(tmp_path / "node").close()
+
+    assert sorted((tmp_path / "node").iterdir()) == sorted([running.path, elsewhere])
+    running.close()
