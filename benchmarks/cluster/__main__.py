@@ -55,7 +55,8 @@ def main() -> int:
 
 
 def _row(what: str, value: float, target: str) -> Row:
-    row = {"what": what, "measured": round(value, 3), "target": target, "target is": verdict(value, target)}
+    shown = round(value, 3)
+    row = {"what": what, "measured": shown, "target": target, "target is": verdict(shown, target)}
     print(row, flush=True)
     return row
 
