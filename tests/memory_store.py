@@ -100,6 +100,8 @@ class MemoryMovedRows:
     def give_back(self) -> bool:
         return False
 
+    def stop_giving_back(self) -> None: ...
+
 
 class MemoryStore:
     """``refusals``: errors that the next commits raise, one each, instead of saving."""

@@ -131,7 +131,13 @@ class MovedRows(Protocol):
         """Without a look at every row."""
 
     def give_back(self) -> bool:
-        """Return a little of the room that is free to the operating system; False when there is nothing to return."""
+        """Return a little of the room that is free to the operating system; False when there is nothing to return.
+
+        On a server all of it at once, which may take long; UnavailableError where it was stopped.
+        """
+
+    def stop_giving_back(self) -> None:
+        """That is under way is given up, and none begins. Called again until nobody gives back; any thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

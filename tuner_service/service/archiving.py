@@ -39,6 +39,7 @@ from tuner_service.service.assets.uploads import NewAsset
 
 CLEARED_ROWS = 500  # removed in one transaction
 AGAIN_S = 30.0  # after something could not be done
+STOP_AGAIN_S = 0.2  # after which a thread that still works is told once more to stop giving back
 FILE = "metrics.parquet"
 COPY_BYTES = 4 << 20
 
@@ -80,8 +81,9 @@ class Archivist:
         self._closing.set()
         self._awake.set()
         self.files.close()
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            self.rows.stop_giving_back()
+            self._thread.join(STOP_AGAIN_S)
 
     # ── the thread ──────────────────────────────────────────────────────────────────────────────
     def _run(self) -> None:
@@ -191,6 +193,7 @@ class Archivist:
                 with self._step():
                     more = self.rows.give_back()
         except (UnavailableError, StorageError) as exc:
+            self._go_on()
             logger.warning("room_not_given_back", extra={"error": str(exc)})
 
     # ── back ────────────────────────────────────────────────────────────────────────────────────

@@ -165,7 +165,7 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
 
 
 class FileWriter(WritingConnection):
-    def give_back(self) -> bool:
+    def give_back(self, *, rows_went: bool) -> bool:  # noqa: ARG002  # the file says what is free
         """A few pages from the end of the file, each moved to a free place before it. Files that were made before this
         existed keep their free pages, and use them again."""
         with self.begin() as connection:

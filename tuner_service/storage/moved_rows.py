@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Delete, delete, func, select, tuple_
 
@@ -22,8 +22,13 @@ PLAIN_COLUMNS = mapping.METRIC_COLUMNS[1:]  # of a row of a known experiment
 Begin = Callable[[], AbstractContextManager[Connection]]
 
 
+class Vacuum(Protocol):
+    def __call__(self, *, rows_went: bool) -> bool: ...
+
+
 class MovedRows:
-    """Implements ``ports.MovedRows``. ``add`` writes rows that are not there yet; ``vacuum`` gives a little back."""
+    """Implements ``ports.MovedRows``. ``add`` writes rows that are not there yet; ``vacuum`` gives a little back, and
+    is told whether rows went since it was done; ``stop`` ends it."""
 
     def __init__(
         self,
@@ -31,9 +36,11 @@ class MovedRows:
         begin: Begin,
         *,
         add: Callable[[Connection, Sequence[tuple[Any, ...]]], None],
-        vacuum: Callable[[], bool],
+        vacuum: Vacuum,
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self._queries, self._begin, self._add, self._vacuum = queries, begin, add, vacuum
+        self._queries, self._begin, self._add, self._vacuum, self._stop = queries, begin, add, vacuum, stop
+        self._rows_went = False
 
     def clear(self, moved: MovedMetrics, *, after: MetricKey, limit: int) -> Portion:
         with self._queries.reading() as connection:
@@ -45,6 +52,7 @@ class MovedRows:
         with translated(), self._begin() as connection:
             by_index(connection)  # a server takes a part of a key's range for a large one, and reads the whole table
             connection.execute(statement)
+        self._rows_went = True
         return Portion(size=len(keys), last=last)
 
     def restore(self, experiment_id: ExperimentId, rows: Sequence[Sequence[Any]]) -> None:
@@ -74,9 +82,15 @@ class MovedRows:
         with self._queries.reading() as connection:
             return Held(int(connection.scalar(reports) or 0), int(connection.scalar(size) or 0))
 
-    def give_back(self) -> bool:
+    def give_back(self, *, is_asked_for: bool = False) -> bool:
+        """``is_asked_for``: by a person, who waits for it."""
         with translated():
-            return self._vacuum()
+            more = self._vacuum(rows_went=self._rows_went or is_asked_for)
+        self._rows_went = self._rows_went and more
+        return more
+
+    def stop_giving_back(self) -> None:
+        self._stop()
 
 
 def page_of(connection: Connection, moved: MovedMetrics, *, after: MetricKey, limit: int) -> list[tuple[Any, ...]]:
@@ -116,4 +130,4 @@ def read_only_moved_rows(queries: SqlQueries) -> MovedRows:
     def begin() -> AbstractContextManager[Connection]:
         raise StorageError("the database was opened to be read only")
 
-    return MovedRows(queries, begin, add=lambda _, __: None, vacuum=lambda: False)
+    return MovedRows(queries, begin, add=lambda _, __: None, vacuum=lambda **_: False)

@@ -78,7 +78,9 @@ class SqlStore:
         self._writer, self._clock, self._lineage, self._hold = writer, clock, lineage, hold
         self._writing = _Writing(writer.metrics)
         self.assets = SqlAssets(queries, writer.begin, lineage=lineage)
-        self.moved_rows = MovedRows(queries, writer.begin, add=writer.metrics.add, vacuum=writer.give_back)
+        self.moved_rows = MovedRows(
+            queries, writer.begin, add=writer.metrics.add, vacuum=writer.give_back, stop=writer.stop_giving_back
+        )
         self._sequence = CommitSequence()
 
     def is_in_place(self) -> bool:
@@ -272,9 +274,15 @@ class WritingConnection:
                 if self._connection is None:
                     connection.close()
 
-    def give_back(self) -> bool:
-        """Return a little of the room that is free to the operating system; False when there is nothing to return."""
+    def give_back(self, *, rows_went: bool) -> bool:  # noqa: ARG002  # a server looks at it
+        """Return a little of the room that is free to the operating system; False when there is nothing to return.
+
+        ``rows_went``: since it was last looked at.
+        """
         return False
+
+    def stop_giving_back(self) -> None:
+        """What of it is under way and takes long is given up; any thread."""
 
     def close(self) -> None:
         with self._lock:

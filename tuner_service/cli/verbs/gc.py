@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = collected(settings, store, remove=not arguments.dry_run)
         rows = [{"id": g.where, "what": g.what, "size": g.size, "why": g.why} for g in found]
         print_rows(rows, output=arguments.output, columns=COLUMNS)
-        while not arguments.dry_run and store.moved_rows.give_back():
+        while not arguments.dry_run and store.moved_rows.give_back(is_asked_for=True):
             pass  # nobody waits for the database meanwhile
     finally:
         store.close()

@@ -24,6 +24,7 @@ from tuner_service.storage.postgresql.lease import LEASE_S, Lease, ThisService, 
 from tuner_service.storage.postgresql.row_copy import MetricCopy
 from tuner_service.storage.postgresql.snapshot_watch import SnapshotWatch
 from tuner_service.storage.postgresql.store import CommitCount, CountedWriter, PostgresqlStore
+from tuner_service.storage.postgresql.vacuuming import Vacuum
 from tuner_service.storage.sql_queries import SqlQueries
 from tuner_service.storage.sql_store import prune
 
@@ -167,7 +168,7 @@ def _open_held(address: Address, clock: Clock, lease: Lease) -> PostgresqlStore:
     engine = writing_engine(address, name=lease.sessions, fence=lease.fence)
     _bring_up_to_date(engine, address)
     commits = CommitCount()
-    writer = CountedWriter(engine, commits=commits, metrics=MetricCopy(), vacuum=lambda: _vacuum(address))
+    writer = CountedWriter(engine, commits=commits, metrics=MetricCopy(), vacuum=Vacuum(address))
     try:
         with translated(), writer.begin() as connection:
             _require_sessions(connection, address, lease)
@@ -180,13 +181,6 @@ def _open_held(address: Address, clock: Clock, lease: Lease) -> PostgresqlStore:
         raise
     queries = SqlQueries(reading_engine(address), commits)
     return PostgresqlStore(writer=writer, queries=queries, lineage=lineage, clock=clock, lease=lease)
-
-
-def _vacuum(address: Address) -> None:
-    """Rows that were taken out leave room for others; what is free at the end of the table goes to the file system."""
-    with address.connect(statement_timeout="0") as connection:
-        connection.autocommit = True
-        connection.execute("VACUUM (ANALYZE) metrics")
 
 
 def _bring_up_to_date(engine: Engine, address: Address) -> None:

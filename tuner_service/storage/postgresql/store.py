@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Engine, select
@@ -18,6 +18,7 @@ from tuner_service.storage.faults import ConnectionLostError, translated
 from tuner_service.storage.metric_rows import MetricWriter
 from tuner_service.storage.postgresql.connecting import IDLE_IN_TRANSACTION_MS
 from tuner_service.storage.postgresql.lease import Lease
+from tuner_service.storage.postgresql.vacuuming import Vacuum
 from tuner_service.storage.sql_queries import SqlQueries
 from tuner_service.storage.sql_store import SqlStore, WritingConnection
 
@@ -52,16 +53,17 @@ class CommitCount:
 class CountedWriter(WritingConnection):
     """Counts its transactions, however they ended."""
 
-    def __init__(
-        self, engine: Engine, *, commits: CommitCount, metrics: MetricWriter, vacuum: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, *, commits: CommitCount, metrics: MetricWriter, vacuum: Vacuum) -> None:
         super().__init__(engine, settle=lambda _: None, metrics=metrics)
         self._commits, self._vacuum = commits, vacuum
 
-    def give_back(self) -> bool:
+    def give_back(self, *, rows_went: bool) -> bool:
         """All at once, because the server does it beside whoever writes, and on a connection of its own."""
-        self._vacuum()
+        self._vacuum.run(rows_went=rows_went)
         return False
+
+    def stop_giving_back(self) -> None:
+        self._vacuum.stop()
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:
