@@ -3,6 +3,7 @@
 FOLDER SCRIPT COUNT sqlite|journal [tpe].
 """
 
+import importlib
 import json
 import multiprocessing
 import subprocess
@@ -70,6 +71,9 @@ def search(name, folder, script, count):
 
 def main():
     folder, script, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if "sqlite" in sys.argv:
+        for name in ("alembic.command", "alembic.migration", "sqlalchemy.dialects.sqlite", "sqlalchemy.orm"):
+            importlib.import_module(name)  # once, and not in each worker
     search("first", folder, script, count)
     print(json.dumps({"trials": count, "version": optuna.__version__}), flush=True)
     time.sleep(REST_S)
