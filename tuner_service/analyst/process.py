@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import tuner_service
-from trials.wire.variables import is_inherited
 from tuner_service.analyst.frames import DATABASE_VARIABLE, PIPE_BYTES, FrameError, frame, read_frame
 from tuner_service.domain.errors import (
     Fault,
@@ -27,6 +26,7 @@ from tuner_service.domain.errors import (
     UnavailableError,
 )
 from tuner_service.service.questions import Check, Question, Reply
+from tuner_service.storage.reader_variables import reader_variables
 
 ANSWER_LIMIT_S = 60.0  # for one answer; a process that takes longer is ended
 CANCEL_LIMIT_S = 5.0  # for it to notice that nobody wants the answer any more
@@ -127,14 +127,18 @@ class AnalystProcess:
         if self._process is None or self._process.poll() is not None:
             self._discard()
             package_root = str(Path(tuner_service.__file__).resolve().parent.parent)
-            kept = {name: value for name, value in os.environ.items() if is_inherited(name)}
             paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "tuner_service.analyst.serving", self.log_format],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    env={**kept, **self._database_variables(), "PYTHONPATH": os.pathsep.join(paths)},
+                    # Never an argument: an address may hold a password, and other users see command lines.
+                    env={
+                        **reader_variables(),
+                        DATABASE_VARIABLE: self.database,
+                        "PYTHONPATH": os.pathsep.join(paths),
+                    },
                     start_new_session=True,  # Ctrl-C at a terminal is for the service, which ends it in its turn
                 )
                 with contextlib.suppress(OSError):  # more than this user may have: then as it is
@@ -142,11 +146,6 @@ class AnalystProcess:
             except OSError as exc:
                 raise UnavailableError(f"no process for analyses can be started ({exc.strerror}); try again") from exc
         return self._process
-
-    def _database_variables(self) -> dict[str, str]:
-        """Never an argument: an address may hold a password, and other users see command lines."""
-        of_the_library = {name: value for name, value in os.environ.items() if name.startswith("PG")}
-        return {**of_the_library, DATABASE_VARIABLE: self.database}
 
     def _start_early(self) -> None:
         with self._turn:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import tuner_service
-from trials.wire.variables import is_inherited
 from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.exports.process import Form, require_library
 from tuner_service.ports import ArchivedFile, MetricKey, MovedMetrics
+from tuner_service.storage.reader_variables import reader_variables
 
 ERROR_SHOWN = 300  # characters of what the process said last
 
@@ -65,9 +65,8 @@ class ArchiveProcess:
     def _lines(self, order: dict[str, Any]) -> Iterator[Any]:
         """What it says, line by line as it comes. StorageError with its last words where it fails."""
         root = str(Path(tuner_service.__file__).resolve().parent.parent)
-        kept = {name: value for name, value in os.environ.items() if is_inherited(name)}
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        environment = {**reader_variables(), "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as given:
             given.write(json.dumps(order).encode() + b"\n")
             given.seek(0)
