@@ -109,7 +109,7 @@ class WorkerLink:
         """Start the process and return; WorkerReady says that it has folded the history. Once in a link's life.
 
         ``history``: the items after each queue's snapshot that were answered, in line order; read in a thread of the
-        link. Raises OSError where no process can be started.
+        link. Raises OSError where no process can be started, and RuntimeError where no thread can: ``kill`` it then.
         """
         process = self._process = self._spawn(self._log_path.parent)
         self._log = WorkerLog(cast("BinaryIO", process.stderr), self._log_path)
@@ -118,9 +118,9 @@ class WorkerLink:
         self._reader = threading.Thread(target=self._read, args=(process,), name=f"{name} reader", daemon=True)
         writer = threading.Thread(target=self._write, args=(process, steps), name=f"{name} writer", daemon=True)
         waiter = threading.Thread(target=self._wait, args=(process,), name=f"{name} waiter", daemon=True)
-        self._threads = [self._log, self._reader, writer, waiter]
-        for thread in self._threads:
+        for thread in (self._log, self._reader, writer, waiter):
             thread.start()
+            self._threads.append(thread)
 
     def tell(self, queue: Queue, item: QueueItem) -> None:
         """Put ``item`` at the end of what the worker has to answer; returns at once. Ignored once it has ended."""

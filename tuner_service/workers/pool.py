@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +35,10 @@ class Code(Protocol):
 
 @dataclass(kw_only=True)
 class WorkerPool:
-    """Implements ``ports.Workers``. ``on_event`` must not wait for the caller of these methods."""
+    """Implements ``ports.Workers``.
+
+    ``on_event`` must not wait for the caller of these methods: ``start`` itself calls it where no worker can be had.
+    """
 
     store: Store
     code: Code
@@ -60,9 +62,9 @@ class WorkerPool:
         self._links[order.experiment_id] = (order.generation, link)
         try:
             self._start(link, order)
-        except (OSError, StorageError) as exc:
+        except Exception as exc:  # whatever it was: said as a death, so that another one is started after a pause
             logger.exception("worker_not_started")
-            # Said from another thread, as everything a link says: the caller is the one who takes it.
+            self.stop(order.experiment_id)
             died = WorkerDied(
                 at=self.now(),
                 experiment_id=order.experiment_id,
@@ -70,7 +72,7 @@ class WorkerPool:
                 detail=f"the algorithm worker could not be started: {exc}",
                 damage=str(exc) if isinstance(exc, RowsDamagedError) else "",
             )
-            threading.Thread(target=self.on_event, args=(died,), daemon=True).start()
+            self.on_event(died)  # from no other thread: that there is none may be why
 
     def _start(self, link: WorkerLink, order: StartWorker) -> None:
         spec, cursors = order.spec, {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}

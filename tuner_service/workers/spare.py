@@ -6,6 +6,7 @@ A worker is the child of a keeper, which ends whatever the worker started, howev
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,7 +51,8 @@ def end_worker(process: subprocess.Popen[bytes]) -> threading.Timer:
     process.send_signal(signal.SIGCONT)  # one that is stopped hears nothing else
     timer = threading.Timer(KILL_GRACE_S, process.kill)
     timer.daemon = True
-    timer.start()
+    with contextlib.suppress(RuntimeError):  # no thread can be started now: it was told to end all the same
+        timer.start()
     return timer
 
 
