@@ -119,7 +119,7 @@ class MovedRows(Protocol):
         """Remove the first ``limit`` of them behind ``after``. Safe to repeat."""
 
     def restore(self, experiment_id: ExperimentId, rows: Sequence[Sequence[Any]]) -> None:
-        """Add rows as ``page_of`` gave them; none of them is there."""
+        """Add rows as ``page_of`` gave them; none of them is there. StorageError where their trials are gone."""
 
     def last_restored(self, moved: MovedMetrics) -> MetricKey | None:
         """The highest key among them that is there."""

@@ -11,7 +11,7 @@ from tuner_service.dispatcher.limits import MESSAGE_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step
-from tuner_service.domain.archives import ARCHIVE_TRANSITIONS, Archive, ArchivePhase
+from tuner_service.domain.archives import ARCHIVE_TRANSITIONS, UNDER_WAY, Archive, ArchivePhase
 from tuner_service.domain.errors import ConflictError
 
 _WORDS = {
@@ -49,6 +49,16 @@ def require_all_metrics(xs: ExperimentState) -> None:
         f"the metrics of experiment {xs.id} are archived; put them back first: `tuner unarchive {xs.id}`",
         ("unarchive", "delete"),
     )
+
+
+def require_not_moving(xs: ExperimentState) -> None:
+    """ConflictError while its rows leave or come back: one more could come after it is gone, and stay for ever.
+
+    Whoever moves them is told to remove it instead, by ``ArchivePhase.REMOVING``, and does so when it is done.
+    """
+    archive = xs.experiment.archive
+    if archive is not None and archive.phase in UNDER_WAY - {ArchivePhase.REMOVING}:
+        raise _wrong_phase(xs)
 
 
 def _moved(step: Step, xs: ExperimentState, phase: ArchivePhase, command: ArchiveMoved) -> Archive:

@@ -208,6 +208,7 @@ def delete(step: Step, command: ExperimentDeleted) -> None:
         xs = step.find(experiment_id)
         if not xs.experiment.status.has_ended:
             raise _wrong_state(xs, "deleted")
+        archiving.require_not_moving(xs)
         del step.state.experiments[experiment_id]
     else:
         for held in aside.holding:

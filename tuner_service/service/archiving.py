@@ -200,6 +200,8 @@ class Archivist:
     def _restore(self, experiment: Experiment, archive: Archive) -> None:
         try:
             self._put_back(experiment, archive)
+        except ConflictError:  # it is being deleted, which is next
+            raise
         except (TunerServiceError, StoreError, OSError) as exc:
             self._go_on()
             logger.warning("archive_not_restored", extra={"experiment": experiment.id, "error": str(exc)})
@@ -214,10 +216,17 @@ class Archivist:
         with self._file_of(archive) as file:
             for rows in self.files.read(file, rows=archive.rows, digest=archive.digest, after=last):
                 with self._step():
+                    self._require_wanted(experiment.id)
                     self.rows.restore(experiment.id, rows)
         count, digest = self.files.compare(moved)
         if (count, digest) != (archive.rows, archive.digest):
             raise StorageError(f"the database reads {count} rows with another digest than the {archive.rows} archived")
+
+    def _require_wanted(self, experiment_id: ExperimentId) -> None:
+        """ConflictError where it was deleted meanwhile."""
+        found = self.queries.experiment(experiment_id)
+        if found is None or found.archive is None or found.archive.phase is not ArchivePhase.RESTORING:
+            raise ConflictError(f"the metrics of experiment {experiment_id} are not wanted back any more")
 
     @contextmanager
     def _file_of(self, archive: Archive) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner_service.dispatcher.commands import ArchiveMoved, Command, ExperimentDeleted
-from tuner_service.domain.archives import ArchivePhase, holds_all
+from tuner_service.domain.archives import UNDER_WAY, ArchivePhase, holds_all
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.ports import Clock, MovedRows, Queries
@@ -50,8 +50,15 @@ class Retention:
             await self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id))
 
     def is_large(self, experiment_id: ExperimentId) -> bool:
-        """Whether its removal takes more than one step. Blocks."""
-        return self.rows.has_more_than(experiment_id, REMOVED_AT_ONCE)
+        """Whether its removal takes more than one step, or is for who moves its metrics to do in turn. Blocks.
+
+        One with damaged rows, which looks paused, goes in one step, whatever it has: nothing else can be done with it.
+        """
+        found = self.queries.experiment(experiment_id)
+        if found is None or not found.status.has_ended:
+            return False
+        is_moved = found.archive is not None and found.archive.phase in UNDER_WAY
+        return is_moved or self.rows.has_more_than(experiment_id, REMOVED_AT_ONCE)
 
     def due(self, *, older_than_s: float) -> list[Experiment]:
         """As ``due``. Blocks."""

@@ -19,7 +19,7 @@ class MetricWriter(Protocol):
         """Add the rows, inside the transaction of ``connection``. None of them is there yet."""
 
     def add(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Likewise, as ``mapping.metric_in`` gives them; of trials that are there."""
+        """Likewise, as ``mapping.metric_in`` gives them. StorageError: a trial of theirs is not there."""
 
 
 class MetricInserts:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,9 @@ from tests.contract.stores import OTHER_ID
 from tests.forked import Child
 from tests.postgresql import the_server
 from tuner_service.domain.archives import ArchivePhase
-from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.errors import ConflictError, StorageError
 from tuner_service.ports import MovedMetrics
+from tuner_service.storage.moved_rows import page_of
 
 pytest.importorskip("pyarrow", reason="pip install 'tuner-service[parquet]'")
 
@@ -198,3 +200,41 @@ def test_an_experiment_that_is_deleted_while_it_is_archived_is_gone(database: st
         assert life.archivist.work()
 
         assert life.store.queries.experiment(EXPERIMENT_ID) is None
+
+
+def test_what_is_deleted_while_it_is_put_back_is_put_back_no_further_and_leaves_nothing(
+    database: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(database, tmp_path, reports=350)
+    with a_life(database, tmp_path) as life:
+        life.ask("archive")
+        assert life.archivist.work()
+        life.ask("unarchive")
+        restore, portions = life.store.moved_rows.restore, []
+
+        def restored(experiment_id: str, rows: Sequence[Sequence[Any]]) -> None:
+            restore(experiment_id, rows)
+            portions.append(len(rows))
+            if len(portions) == 1:
+                life.ask("remove")
+
+        monkeypatch.setattr(life.store.moved_rows, "restore", restored)
+        assert life.archivist.work()
+        assert len(portions) == 1
+        assert life.archivist.work(), "as it is woken by who deletes"
+
+        assert life.store.queries.experiment(EXPERIMENT_ID) is None
+        assert rows_of(life.store) == []
+        assert caplog.records == []
+
+
+def test_no_row_of_an_experiment_that_is_gone_is_put_back(database: str | Path, tmp_path: Path) -> None:
+    filled(database, tmp_path)
+    with a_life(database, tmp_path) as life:
+        with life.store.queries.reading() as connection:
+            rows = page_of(connection, MovedMetrics(EXPERIMENT_ID, 1, TRIALS), after=(0, 0, 0), limit=10)
+        life.store.remove_experiment(EXPERIMENT_ID)
+
+        with pytest.raises(StorageError):
+            life.store.moved_rows.restore(EXPERIMENT_ID, rows)
+        assert rows_of(life.store) == []

@@ -127,6 +127,19 @@ def test_it_can_be_removed_at_every_moment(h: Harness, phase: ArchivePhase | Non
     assert h.changes.deleted_experiments == [EXPERIMENT_ID]
 
 
+@pytest.mark.parametrize("phase", [ArchivePhase.WRITING, ArchivePhase.CLEARING, ArchivePhase.RESTORING])
+def test_it_does_not_go_while_rows_of_it_are_moved(h: Harness, phase: ArchivePhase) -> None:
+    for step in (ArchivePhase.WRITING, ArchivePhase.CLEARING, ArchivePhase.ARCHIVED, ArchivePhase.RESTORING):
+        moved(h, step, MADE if step is ArchivePhase.CLEARING else None)
+        if step is phase:
+            break
+
+    with pytest.raises(ConflictError, match=f"'{phase.value}' of being moved"):
+        h.handle(c.ExperimentDeleted(at=h.at, experiment_id=EXPERIMENT_ID))
+    assert h.experiment.archive is not None
+    assert h.changes.deleted_experiments == []
+
+
 def test_reports_that_nobody_answered_and_trials_that_may_go_on_stay() -> None:
     harness = Harness()
     harness.run(trials=1, budget={"trials": 3}, assessor=AlgorithmSpec(name="median"))

@@ -57,9 +57,13 @@ class MetricCopy:
         if metrics:
             _require_trials(connection, {(metric.experiment_id, metric.number) for metric in metrics})
             # One after the other while they are sent: in between, the server would take the transaction for idle.
-            self.add(connection, map(mapping.metric_in, metrics))
+            self._copy(connection, map(mapping.metric_in, metrics))
 
-    def add(self, connection: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
+    def add(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        _require_trials(connection, {(row[0], row[1]) for row in rows})
+        self._copy(connection, rows)
+
+    def _copy(self, connection: Connection, rows: Iterable[tuple[Any, ...]]) -> None:
         copy_rows(connection, tables.metrics, map(_as_copied, rows), mapping.METRIC_COLUMNS)
 
 

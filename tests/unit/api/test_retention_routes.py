@@ -1,0 +1,54 @@
+"""What is removed over HTTP, and by whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api_service import ApiService, an_api_service
+from tests.builders import a_metric, a_trial
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.commands import ArchiveMoved, ExperimentDeleted
+from tuner_service.dispatcher.state import SetAside
+from tuner_service.domain.archives import ArchivePhase
+from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.service import retention
+
+EXPERIMENTS = "/api/v1/experiments"
+
+
+@pytest.fixture
+def api() -> ApiService:
+    return an_api_service()
+
+
+def ended(api: ApiService) -> str:
+    experiment_id = api.create()
+    assert api.client.post(f"{EXPERIMENTS}/{experiment_id}/stop").status_code == 200
+    return experiment_id
+
+
+def test_what_is_being_moved_is_removed_by_who_moves_it(api: ApiService) -> None:
+    experiment_id = ended(api)
+    assert api.client.post(f"{EXPERIMENTS}/{experiment_id}/archive").status_code == 200
+
+    assert api.client.delete(f"{EXPERIMENTS}/{experiment_id}").status_code == 202
+
+    command = api.runner.commands[-1]
+    assert isinstance(command, ArchiveMoved)
+    assert command.phase is ArchivePhase.REMOVING
+    assert api.client.delete(f"{EXPERIMENTS}/{experiment_id}").status_code == 409, "nobody else may, from here on"
+
+
+def test_what_has_damaged_rows_goes_however_much_it_has(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "REMOVED_AT_ONCE", 0)
+    experiment_id = api.create()
+    trial, metric = a_trial(experiment_id=experiment_id), a_metric(experiment_id=experiment_id)
+    api.store.commit(Changes(trials={(experiment_id, 1): trial}, metrics=[metric]))
+    found = api.queries.experiment(experiment_id)
+    assert found is not None
+    assert found.status is not ExperimentStatus.STOPPED, "it is shown as paused"
+    api.runner._dispatcher.state.set_aside[experiment_id] = SetAside(why="its rows are damaged")
+
+    assert api.client.delete(f"{EXPERIMENTS}/{experiment_id}").status_code == 204
+
+    assert isinstance(api.runner.commands[-1], ExperimentDeleted)
