@@ -171,7 +171,9 @@ class Asking:
                 ("ask",),
             )
         was_stopped = attempt.exit is not None and attempt.exit.cause is ExitCause.STOPPED
-        if was_stopped or told.step is not None or not told.ends:
+        # Deterministic: an end that was told before the assessor stopped the trial at one of its reports is not kept.
+        was_cut = trial.status is TrialStatus.EARLY_STOPPED and trial.attempts == attempt.key.attempt
+        if was_stopped or was_cut or told.step is not None or not told.ends:
             return tell_view(trial, attempt, taken=False)
         if not _is_the_same(told, attempt, trial):
             raise ConflictError(f"another end of {name} was told before with this token, and counts", ("ask",))

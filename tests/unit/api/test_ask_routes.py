@@ -285,6 +285,35 @@ def test_who_tells_on_after_a_stop_is_told_so_again(api: ApiService) -> None:
         assert (told["status"], told["decision"], told["taken"]) == ("early_stopped", "stop", False), body
 
 
+@pytest.mark.parametrize("end", [{"value": 0.9}, {"error": "no luck"}], ids=["value", "error"])
+def test_an_end_told_again_after_the_assessor_cut_it_off_is_answered_as_not_taken(
+    api: ApiService, end: dict[str, Any]
+) -> None:
+    asked = Asked(api, assessor="median_stop", deterministic=True, trial={"max_attempts": 1})
+    asked.keep()
+    token = asked.hold()
+    asked.tell(token, step=0, value=0.1)
+    assert asked.tell(token, **end).json()["status"] == "running"
+    asked.advise_stop()
+
+    again = asked.tell(token, **end)
+    assert again.status_code == 200
+    told = again.json()
+    assert (told["status"], told["decision"], told["taken"]) == ("early_stopped", "stop", False)
+
+
+def test_an_error_of_an_earlier_attempt_told_again_was_taken_all_the_same(api: ApiService) -> None:
+    asked = Asked(api, assessor="median_stop", trial={"max_attempts": 2})
+    first = asked.hold()
+    asked.tell(first, error="no luck")
+    second = asked.ask().json()["token"]
+    asked.tell(second, step=0, value=0.1)
+    asked.advise_stop()
+
+    told = asked.tell(first, error="no luck").json()
+    assert (told["status"], told["taken"]) == ("early_stopped", True)
+
+
 def test_a_report_that_nobody_judges_is_answered_at_once(asked: Asked) -> None:
     token = asked.hold()
 
