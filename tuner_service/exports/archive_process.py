@@ -74,7 +74,14 @@ class ArchiveProcess:
             pipe = subprocess.PIPE
             try:
                 process = subprocess.Popen(
-                    command, stdin=given, stdout=pipe, stderr=errors, text=True, env=environment, start_new_session=True
+                    command,
+                    stdin=given,
+                    stdout=pipe,
+                    stderr=errors,
+                    encoding="utf-8",
+                    errors="replace",  # it may say anything
+                    env=environment,
+                    start_new_session=True,
                 )
             except OSError as exc:
                 raise UnavailableError(f"no process for an archive can be started: {exc.strerror}") from exc
@@ -83,7 +90,12 @@ class ArchiveProcess:
             try:
                 if self._closing.is_set():
                     process.kill()
-                yield from map(json.loads, process.stdout)
+                for line in process.stdout:
+                    if (found := _answer(line)) is not None:
+                        yield found
+                    elif line.endswith("\n") or process.wait() == 0:  # else it died in the midst of it
+                        said = repr(line[:ERROR_SHOWN])
+                        raise StorageError(f"the process of the archive said what is no answer: {said}")
                 if process.wait() != 0:
                     raise StorageError(self._last_words(process.returncode, errors))
             finally:
@@ -98,3 +110,12 @@ class ArchiveProcess:
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - (4 << 10)))
         said = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         return said.removeprefix("ValueError: ")[-ERROR_SHOWN:] or f"the process ended with {code}"
+
+
+def _answer(line: str) -> dict[str, Any] | list[Any] | None:
+    """None: it is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict | list) else None

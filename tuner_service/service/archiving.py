@@ -99,14 +99,25 @@ class Archivist:
         """Everything that is under way, one after the other. False where something has to be tried again."""
         try:
             pending = [e for e in self.queries.experiments() if e.archive is not None and e.archive.phase in UNDER_WAY]
-            for experiment in sorted(pending, key=lambda e: e.archive.at if e.archive is not None else 0.0):
-                with suppress(NotFoundError, ConflictError):  # deleted or moved on meanwhile
-                    self._work_on(experiment)
+            pending.sort(key=lambda e: e.archive.at if e.archive is not None else 0.0)
+            is_done = [self._is_worked_on(experiment) for experiment in pending]
             self._give_back()
         except _EndedError:
             return True
         except Exception:  # whatever it was, the rows say what is to be done
             logger.exception("archiving_failed")
+            return False
+        return all(is_done)
+
+    def _is_worked_on(self, experiment: Experiment) -> bool:
+        """False where it has to be tried again: what is wrong with one keeps no other one waiting."""
+        try:
+            with suppress(NotFoundError, ConflictError):  # deleted or moved on meanwhile
+                self._work_on(experiment)
+        except (_EndedError, UnavailableError):  # nothing else can be done now either
+            raise
+        except Exception:
+            logger.exception("archiving_failed", extra={"experiment": experiment.id})
             return False
         return True
 
