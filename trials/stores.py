@@ -13,6 +13,7 @@ import io
 import os
 import shutil
 import stat
+from _thread import get_native_id
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -221,24 +222,51 @@ def _within_folders(fs: Any, path: str, put: Any) -> None:
 
 
 def fetch(location: str, target: Path) -> None:
-    """Copy what is at ``location`` to ``target``, which is complete or not there. StoreError when it cannot be."""
-    partial = target.with_name(f"{target.name}.part")
-    clear(partial)
-    with explained(location):
-        if is_url(location):
-            fs, path = filesystem(location)
-            if fs.isdir(path):
-                partial.mkdir()
-                for found in fs.ls(path, detail=False):
-                    fs.get_file(found, str(partial / found.rsplit("/", 1)[-1]))
-            else:
-                fs.get_file(path, str(partial))
-        elif Path(location).is_dir():
-            shutil.copytree(location, partial)
+    """Copy what is at ``location`` to ``target``, which is complete or not there. StoreError when it cannot be.
+
+    Several threads may fetch to one target at once: each has a draft of its own, and the last one that is whole stays.
+    """
+    draft = target.with_name(f"{target.name}.{get_native_id()}.part")
+    clear(draft)
+    try:
+        with explained(location):
+            _copy_from(location, draft)
+            _take_place(draft, target)
+    finally:
+        with contextlib.suppress(OSError):
+            clear(draft)
+
+
+def _copy_from(location: str, target: Path) -> None:
+    if is_url(location):
+        fs, path = filesystem(location)
+        if fs.isdir(path):
+            target.mkdir()
+            for found in fs.ls(path, detail=False):
+                fs.get_file(found, str(target / found.rsplit("/", 1)[-1]))
         else:
-            shutil.copyfile(location, partial)
-        clear(target)
-        partial.replace(target)
+            fs.get_file(path, str(target))
+    elif Path(location).is_dir():
+        shutil.copytree(location, target)
+    else:
+        shutil.copyfile(location, target)
+
+
+def _take_place(draft: Path, target: Path) -> None:
+    """Rename ``draft``; a file or folder at ``target`` is replaced, also where others do the same meanwhile."""
+    old = draft.with_name(f"{draft.name}.old")
+    while True:
+        try:
+            draft.replace(target)
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR}:
+                raise
+        else:
+            return
+        # Of a folder and whatever it replaces: first put aside, so that no half of it has the name.
+        with contextlib.suppress(FileNotFoundError):
+            target.rename(old)
+        clear(old)
 
 
 def place(source: Path, target: Path) -> None:

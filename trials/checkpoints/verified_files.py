@@ -112,7 +112,7 @@ class Problem:
 def problem_of(path: Path, digest: str) -> Problem | None:
     """None when ``path`` holds what was saved. What does not is renamed to ``.corrupt``."""
     try:
-        damaged = _damaged_folder(path, digest) if path.is_dir() else _damaged_file(path, digest)
+        damaged = damaged_part(path, digest) if path.is_dir() else _damaged_file(path, digest)
         if damaged is None:
             return None
         path.rename(path.with_name(f"{path.name}.corrupt"))
@@ -125,17 +125,26 @@ def _damaged_file(path: Path, digest: str) -> str | None:
     return None if digest_of(path) == digest else path.name
 
 
-def _damaged_folder(path: Path, digest: str) -> str | None:
-    """The first file in it that is not as its manifest says, or the manifest itself."""
+def damaged_part(path: Path, digest: str) -> str | None:
+    """Of a checkpoint that is a folder: the first file that is not as its manifest says, or the manifest itself."""
     data = manifest_of(path)
-    if hashlib.sha256(data).hexdigest() != digest:
+    files = _files_of(data) if hashlib.sha256(data).hexdigest() == digest else None
+    if files is None:
         return f"{path.name}/{MANIFEST}"
-    for name, entry in json.loads(data)["files"].items():
+    for name, digest_of_part in files.items():
         part = path / name
         # Path traversal: a name with a folder in it is none that was saved.
-        if name != part.name or not part.is_file() or digest_of(part) != entry["digest"]:
+        if name != part.name or not part.is_file() or digest_of(part) != digest_of_part:
             return f"{path.name}/{name}"
     return None
+
+
+def _files_of(manifest: bytes) -> dict[str, object] | None:
+    """The digest of each file; None where it is no manifest, which a script may have saved as one."""
+    try:
+        return {name: entry["digest"] for name, entry in json.loads(manifest)["files"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def digest_of(path: Path) -> str:

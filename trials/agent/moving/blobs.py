@@ -174,7 +174,7 @@ def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
     """All but the ``keep`` entries that were touched last, and those of these names."""
     entries = sorted(folder.iterdir(), key=_touched_at, reverse=True)
     for path in entries[keep:]:
-        if path.name in but or path.name.removesuffix(PARTIAL) in but:
+        if path.name.partition(".")[0] in but:  # a draft of it, too
             continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)  # another thread may be doing the same

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from trials.agent.home import Home, plain_name
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver
-from trials.checkpoints.verified_files import digest_of, file_name, manifest_of
+from trials.checkpoints.verified_files import damaged_part, digest_of, file_name
 from trials.files import to_json, write_atomically
 from trials.stores import StoreError, fetch, is_url, matching
 from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS
 from trials.wire.launch import CheckpointRef
 
+# By where it goes: what several trials of a node want is fetched by one after the other, so once.
+_fetching: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 logger = logging.getLogger(__name__)
 
 
@@ -99,22 +102,34 @@ async def _fetched(home: Home, blobs: BlobReceiver, reference: CheckpointRef, lo
     if not is_url(reference.path):
         return local
     target = home.incoming / plain_name(reference.digest, what="digest")
+    fetching = _fetching.setdefault(target, asyncio.Lock())
+    async with fetching:
+        return await asyncio.to_thread(_from_store, reference.path, target, reference.digest)
+
+
+def _from_store(location: str, target: Path, digest: str) -> _Found:
     try:
-        await asyncio.to_thread(fetch, reference.path, target)
-        if await asyncio.to_thread(verified, target, reference.digest):
+        with suppress(OSError):
+            if verified(target, digest):  # somebody else has waited for it, too, and was first
+                return _Found(target)
+        fetch(location, target)
+        if verified(target, digest):
             return _Found(target)
     except StoreError as error:
         return _Found(problem=str(error))
     except OSError as error:
-        return _Found(problem=f"{reference.path}: {error.strerror}")
-    return _Found(problem=f"{reference.path} is damaged (its digest differs)", damaged=True)
+        return _Found(problem=f"{location}: {error.strerror}")
+    return _Found(problem=f"{location} is damaged (its digest differs)", damaged=True)
 
 
 def verified(path: Path, digest: str) -> bool:
-    """Whether the bytes at ``path`` are those of ``digest``; of a folder: of its manifest, which names the others."""
+    """Whether the bytes at ``path`` are those of ``digest``; of a folder: its manifest's, and all files' that it names.
+
+    A script looks once more. But only here can another copy be taken where one is damaged.
+    """
     if not path.is_dir():
         return digest_of(path) == digest
-    return hashlib.sha256(manifest_of(path)).hexdigest() == digest
+    return damaged_part(path, digest) is None
 
 
 def _placed(source: Path, target: Path) -> str:

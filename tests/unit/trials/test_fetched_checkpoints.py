@@ -1,0 +1,202 @@
+"""Checkpoints that several trials of one node want at the same time, from behind a URL."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials.agent.home import Home
+from trials.agent.moving import restoring
+from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, remove_oldest
+from trials.checkpoints.verified_files import file_name
+from trials.stores import StoreError, fetch
+from trials.wire.files import FILE_RESTORE
+from trials.wire.launch import CheckpointRef
+
+fsspec = pytest.importorskip("fsspec", reason="comes with torch")
+WEIGHTS = b"the weights" * 1000
+DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
+SOON_S = 10.0  # for what happens at once, on a machine that is busy
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A store that is empty; ``when_half`` is called when half of a file was fetched."""
+    found = type(fsspec.filesystem("memory"))  # each thread has an instance of its own
+
+    def get_file(_: Any, source: str, target: str) -> None:
+        data = fsspec.filesystem("memory").cat_file(source)
+        with Path(target).open("wb") as file:
+            file.write(data[: len(data) // 2])
+            file.flush()
+            found.when_half()
+            file.write(data[len(data) // 2 :])
+
+    monkeypatch.setattr(found, "get_file", get_file, raising=False)
+    monkeypatch.setattr(found, "when_half", staticmethod(lambda: None), raising=False)
+    yield found
+    fsspec.filesystem("memory").rm("/", recursive=True)
+
+
+def content_of(path: Path) -> object:
+    return {part.name: part.read_bytes() for part in path.iterdir()} if path.is_dir() else path.read_bytes()
+
+
+@pytest.mark.parametrize("before", ["nothing", "file", "folder"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_two_that_fetch_to_one_place_at_once_both_have_all_of_it(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, before: str
+) -> None:
+    names = ["/saved/a.ckpt"] if kind == "file" else ["/saved/a.ckpt/manifest.json", "/saved/a.ckpt/__0_0.distcp"]
+    for name in names:
+        fsspec.filesystem("memory").pipe_file(name, WEIGHTS + name.encode())
+    target = tmp_path / "target"
+    if before == "file":
+        target.write_bytes(b"damaged")
+    elif before == "folder":
+        target.mkdir()
+        (target / "damaged").touch()
+    both = threading.Barrier(2)
+    monkeypatch.setattr(memory, "when_half", staticmethod(lambda: both.wait(SOON_S)))
+
+    with ThreadPoolExecutor(2) as threads:
+        for fetching in [threads.submit(fetch, "memory://saved/a.ckpt", target) for _ in range(2)]:
+            fetching.result()
+
+    whole = {name.rpartition("/")[2]: WEIGHTS + name.encode() for name in names}
+    assert content_of(target) == (whole if kind == "folder" else WEIGHTS + names[0].encode())
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_what_could_not_be_fetched_leaves_nothing(memory: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fsspec.filesystem("memory").pipe_file("/saved/a.ckpt", WEIGHTS)
+    (tmp_path / "target").write_bytes(b"an older one")
+
+    def cut_off() -> None:
+        raise ConnectionResetError("cut off")
+
+    monkeypatch.setattr(memory, "when_half", staticmethod(cut_off))
+    with pytest.raises(StoreError, match="cut off"):
+        fetch("memory://saved/a.ckpt", tmp_path / "target")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    assert (tmp_path / "target").read_bytes() == b"an older one"
+
+
+def test_what_two_trials_of_a_node_want_is_fetched_once_and_both_have_it(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fsspec.filesystem("memory").pipe_file("/saved/a.ckpt", WEIGHTS)
+    home, fetches = Home(tmp_path), list[None]()
+    home.make()
+    both = threading.Barrier(2)
+    monkeypatch.setattr(memory, "when_half", staticmethod(lambda: fetches.append(None)))
+    monkeypatch.setattr(restoring, "_local", after(restoring._local, lambda: both.wait(SOON_S)))
+
+    listed = asyncio.run(laid_out_for(home, "1-a", "2-b"))
+
+    assert [list(entry) for entry in listed] == [["digest", "step", "file"]] * 2
+    for attempt, entry in zip(("1-a", "2-b"), listed, strict=True):
+        assert (home.attempts / "e" / "1" / attempt / "restore" / entry["file"]).read_bytes() == WEIGHTS
+    assert len(fetches) == 1
+
+
+def after(work: Callable[..., Any], then: Callable[[], object]) -> Callable[..., Any]:
+    """``work``, and what it returned once ``then`` has returned, too."""
+
+    def both(*args: Any) -> Any:
+        result = work(*args)
+        then()
+        return result
+
+    return both
+
+
+async def laid_out_for(home: Home, *attempts: str) -> list[dict[str, Any]]:
+    """What restore.json of each attempt lists, where all of them want the same checkpoint at once."""
+
+    async def ask(_: str) -> None:
+        """There is no service here."""
+
+    reference = CheckpointRef(digest=DIGEST, step=3, size=len(WEIGHTS), path="memory://saved/a.ckpt")
+    blobs = BlobReceiver(home.incoming, ask=ask)
+    folders = [home.attempts / "e" / "1" / attempt / "restore" for attempt in attempts]
+    for folder in folders:
+        folder.parent.mkdir(parents=True)
+    await asyncio.gather(*(restoring.lay_out(home, folder, [reference], blobs) for folder in folders))
+    return [json.loads((folder / FILE_RESTORE).read_bytes())["checkpoints"][0] for folder in folders]
+
+
+def test_a_draft_of_what_is_wanted_is_not_removed_to_make_room(tmp_path: Path) -> None:
+    for number in range(INCOMING_KEPT):
+        (tmp_path / f"d{number}").touch()
+    for name in ("wanted.4711.part", "wanted.part", "stale.4711.part"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1, 1))
+
+    remove_oldest(tmp_path, keep=INCOMING_KEPT, but={"wanted"})
+
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert {"wanted.4711.part", "wanted.part"} < kept
+    assert "stale.4711.part" not in kept
+
+
+SHARD = b"a shard" * 100
+MANIFEST = json.dumps({"files": {"__0_0.distcp": {"digest": hashlib.sha256(SHARD).hexdigest()}}}).encode()
+
+
+def a_folder(path: Path, *, shard: bytes = SHARD, manifest: bytes = MANIFEST) -> str:
+    """A checkpoint of several files; its digest."""
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_bytes(manifest)
+    (path / "__0_0.distcp").write_bytes(shard)
+    return hashlib.sha256(manifest).hexdigest()
+
+
+def listed_of(home: Home, *references: CheckpointRef) -> dict[str, Any]:
+    """What restore.json of a new attempt lists."""
+
+    async def ask(_: str) -> None:
+        """There is no service here."""
+
+    folder = home.attempts / "e" / "1" / "2-b" / "restore"
+    folder.parent.mkdir(parents=True)
+    asyncio.run(restoring.lay_out(home, folder, references, BlobReceiver(home.incoming, ask=ask)))
+    (entry,) = json.loads((folder / FILE_RESTORE).read_bytes())["checkpoints"]
+    return entry | {"file": str(folder / entry["file"])} if entry["file"] else entry
+
+
+@pytest.mark.parametrize("where", ["folder", "url"])
+def test_where_a_part_of_a_folder_is_damaged_the_other_copy_is_used(memory: Any, tmp_path: Path, where: str) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    digest = a_folder(tmp_path / "store")
+    a_folder(home.attempts / "e/1/1-a/checkpoints" / file_name(3, digest), shard=b"b" + SHARD[1:])
+    if where == "url":
+        fsspec.filesystem("memory").put(str(tmp_path / "store"), "/saved/a.ckpt", recursive=True)
+    path = "memory://saved/a.ckpt" if where == "url" else str(tmp_path / "store")
+
+    entry = listed_of(home, CheckpointRef(digest=digest, step=3, size=1, path=path))
+
+    assert "problem" not in entry
+    assert content_of(Path(entry["file"])) == {"manifest.json": MANIFEST, "__0_0.distcp": SHARD}
+
+
+@pytest.mark.parametrize("manifest", [b"[]", b'{"files": []}', b'{"files": {"a": 1}}', b"[" * 100_000, b"\xff"])
+def test_a_folder_whose_manifest_is_none_is_damaged(tmp_path: Path, manifest: bytes) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    digest = a_folder(tmp_path / "store", manifest=manifest)
+
+    entry = listed_of(home, CheckpointRef(digest=digest, step=3, size=1, path=str(tmp_path / "store")))
+
+    assert (entry["file"], entry["damaged"]) == ("", True)
