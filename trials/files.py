@@ -22,6 +22,7 @@ OWNERS_ALONE, BY_UMASK = 0o600, 0o666  # who may use a new file: its owner, or w
 _READ_BYTES = 64 << 10
 _to_text = json.JSONEncoder(separators=(",", ":")).encode
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 # What is in the way stays there: a link, a folder or a pipe in a file's place, a folder that is none, no permission.
 _IN_THE_WAY = frozenset(
     {
@@ -34,6 +35,11 @@ _IN_THE_WAY = frozenset(
 def is_full_disk(error: OSError) -> bool:
     """Whether room may mend it. Errors that hold others, as of a copied tree, are known by their text only."""
     return error.errno in _NO_ROOM or any(f"[Errno {number}]" in str(error) for number in _NO_ROOM)
+
+
+def is_scarce(error: OSError) -> bool:
+    """Whether others have used up processes, memory or descriptors, so that trying again later may help."""
+    return error.errno in _SCARCE
 
 
 def is_in_the_way(error: OSError) -> bool:

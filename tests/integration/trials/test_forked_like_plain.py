@@ -22,7 +22,8 @@ print(sys.flags, sys.orig_argv[1:], sys.executable, sys.stdin.read(), sys.dont_w
 print({n: t for n, t in sorted(os.environ.items()) if n != "TUNER_NONCE"})
 """
 STREAMS = """
-import os, sys
+import os, resource, sys
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
 for stream in (sys.stdin, sys.stdout, sys.stderr):
     print(stream.name, stream.mode, stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
 print(os.isatty(1), sys.getrecursionlimit(), sorted(os.listdir("/proc/self/fd"))[:-1])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -23,14 +24,24 @@ from typing import Any
 from trials.agent.forks import memory, seeding, threads
 from trials.agent.forks.codes import Codes
 from trials.agent.supervision.attempt_life import Supervised
+from trials.agent.supervision.exits import exit_record
 from trials.agent.supervision.parent import Parent
-from trials.agent.supervision.records import WRITE_RETRY_S
+from trials.agent.supervision.records import WRITE_RETRY_S, Records
 from trials.agent.supervision.starting import Start
-from trials.files import ATTEMPT_BYTES, is_full_disk, is_still_there, read_json, to_json, write_atomically
+from trials.files import (
+    ATTEMPT_BYTES,
+    is_in_the_way,
+    is_still_there,
+    read_json,
+    read_record,
+    to_json,
+    write_atomically,
+)
 from trials.processes.identity import identity
 from trials.processes.marks import NONCE_VARIABLE, FirstMemory
 from trials.processes.parents import become_subreaper, fork
-from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FORMAT
+from trials.wire.files import FILE_ATTEMPT, FILE_EXIT, FILES_FORMAT, FORMAT
+from trials.wire.texts import valid_text
 
 ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
@@ -87,7 +98,9 @@ class ForkServer:
         self._base = {name: text for name, text in os.environ.items() if name != NONCE_VARIABLE}
         self._first = FirstMemory()
         self._codes = Codes()
-        self._waiting: list[Supervised] = []  # no room on the disk to claim their nonces
+        # With their folders: no room on the disk, or no descriptor, to claim their nonces.
+        self._waiting: list[tuple[Supervised, str]] = []
+        self._unread: dict[str, bool] = {}  # folders whose attempts could not be read yet, and whether they learn
         self._ending = False
         self._listened_at = 0.0
         self._alone_since: float | None = None
@@ -102,6 +115,7 @@ class ForkServer:
         self._pools = threads.Pools()
         memory.settle()
         self._environ = dict(os.environ)
+        self._open_limit = open_as_many_as_allowed()
         self._orders, self._bound = _listen(self._config["orders"])
         self._parent = Parent(start=self._fork, isolation="fork", orders=self._config["orders"])
         self._parent.base, self._parent.makes_groups = self._base, bool(self._config["makes_groups"])
@@ -113,7 +127,7 @@ class ForkServer:
         while not self._may_end():
             self._claim_again()
             self._listen_again()
-            self._parent.turn(most_s=WRITE_RETRY_S if self._waiting else 1.0)
+            self._parent.turn(most_s=WRITE_RETRY_S if self._waiting or self._unread else 1.0)
         self._parent.matchers.close()
         self._orders.close()
         _unlink(self._config["orders"])  # its other files are removed by an agent
@@ -186,7 +200,7 @@ class ForkServer:
             case {"start": str(folder)}:
                 self._start(folder, learns=bool(order.get("learn")))
             case {"stop": str(nonce), "grace_s": grace_s, "reason": reason}:
-                for supervised in [*self._parent.attempts.values(), *self._waiting]:
+                for supervised in [*self._parent.attempts.values(), *(waiting for waiting, _ in self._waiting)]:
                     if supervised.nonce == nonce:
                         supervised.order_stop(grace_s=float(grace_s), reason=str(reason))
             case {"forget": str(nonce)}:
@@ -197,27 +211,52 @@ class ForkServer:
                 self._ending = True
 
     def _start(self, folder: str, *, learns: bool) -> None:
-        attempt = read_json(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
-        if attempt is None or attempt["nonce"] in self._parent.attempts:
+        try:
+            attempt = read_record(f"{folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES)
+            supervised = Supervised(folder, attempt, parent=self._parent)
+        except FileNotFoundError:
+            return  # its folder is gone
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            if isinstance(error, OSError) and not is_in_the_way(error):
+                self._unread[folder] = learns  # as without a descriptor to spare
+            else:
+                self._refuse(folder, error)
             return
-        supervised = Supervised(folder, attempt, parent=self._parent)
+        if supervised.nonce in self._parent.attempts:
+            return
         supervised.learns = learns
-        self._claim(supervised)
+        self._claim(supervised, folder)
 
-    def _claim(self, supervised: Supervised) -> None:
+    def _claim(self, supervised: Supervised, folder: str) -> None:
         try:
             claimed = supervised.claim()
+        except FileNotFoundError:
+            return  # its folder is gone
         except OSError as error:
-            if is_full_disk(error):
-                self._waiting.append(supervised)
-            return  # else its folder is gone
+            if is_in_the_way(error):
+                self._refuse(folder, error)
+            else:
+                self._waiting.append((supervised, folder))
+            return
         if claimed:
             self._parent.take(supervised)
 
     def _claim_again(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for supervised in waiting:
-            self._claim(supervised)
+        for supervised, folder in waiting:
+            self._claim(supervised, folder)
+        unread, self._unread = self._unread, {}
+        for folder, learns in unread.items():
+            self._start(folder, learns=learns)
+
+    def _refuse(self, folder: str, error: Exception) -> None:
+        """It never can be started from here: it has failed, and its agent is told."""
+        _log(self._config, "not_started", folder=folder, error=repr(error))
+        text = valid_text(f"the launch cannot be made: {type(error).__name__}: {error}")
+        records = Records(folder)
+        records.write(FILE_EXIT, exit_record("launch_failed", tail=text), durable=True)
+        records.write_again()  # what was in the way the first time is put aside
+        self._parent.wake_agent(folder.rpartition("/")[2].partition("-")[2], self._config["wake"])
 
     # ── forking ───────────────────────────────────────────────────────────────────────────────
     def _fork(self, start: Start) -> int:
@@ -236,6 +275,7 @@ class ForkServer:
     def _leave(self, start: Start) -> None:
         try:
             self._first.show()
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._open_limit)
             start.enter()
         except BaseException as error:  # noqa: BLE001  a child that goes on would be a second fork server
             os.write(2, f"the trial could not be started: {error}\n".encode(errors="replace"))
@@ -249,7 +289,7 @@ class ForkServer:
         self._parent.shut_down()
 
     def _may_end(self) -> bool:
-        if self._parent.attempts or self._waiting:
+        if self._parent.attempts or self._waiting or self._unread:
             self._alone_since, self._collected = None, False
             return False
         if not self._collected:
@@ -293,6 +333,14 @@ def _preload(config: dict[str, Any]) -> str | None:
         return "the imports open a GPU, which a forked process could not use"
     seeding.prepare()
     return None if threads.count() == 1 else "seeding starts threads"
+
+
+def open_as_many_as_allowed() -> tuple[int, int]:
+    """From here on: each trial has several descriptors here. Returns the limit that there was, which is the trials'."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
 
 
 def has_open(prefix: str) -> bool:

@@ -8,7 +8,6 @@ quick to start, so it reads attempt.json as plain JSON: importing ``trials.wire.
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import signal
@@ -26,7 +25,7 @@ from trials.agent.supervision.resources import ResourceFile
 from trials.agent.supervision.secrets import secret_values
 from trials.agent.supervision.starting import LaunchFailedError, Start
 from trials.agent.supervision.stopping import Stopping
-from trials.files import create_once, is_in_the_way, sync_file, to_json
+from trials.files import create_once, is_in_the_way, is_scarce, sync_file, to_json
 from trials.processes.control_groups import ControlGroup, make_group
 from trials.processes.ending import KILL_TREE_TIMEOUT_S, signal_all
 from trials.processes.identity import identity
@@ -46,7 +45,6 @@ from trials.wire.texts import valid_text
 
 START_TIMEOUT_S = 60.0  # for processes, memory and descriptors that others have used up
 START_AGAIN_S = 1.0
-SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 DRAIN_TIMEOUT_S = 5.0  # output still in the pipes after the whole tree is gone is read for this long
 MATCH_TIMEOUT_S = 60.0  # and so long what was read of it is matched; then the pattern is too slow
 POLL_S = 1.0  # a stop is looked for this often even if the signal that announces it was lost
@@ -115,7 +113,7 @@ class Supervised:
             self._start()
         except Exception as error:  # noqa: BLE001  whatever it is, it is this attempt's: others have this parent, too
             self._close_streams()
-            if isinstance(error, OSError) and error.errno in SCARCE and time.monotonic() < self._start_until:
+            if isinstance(error, OSError) and is_scarce(error) and time.monotonic() < self._start_until:
                 self._next = Supervised._begin_again
                 return
             told = isinstance(error, LaunchFailedError)
@@ -179,6 +177,8 @@ class Supervised:
         except ValueError as error:
             raise LaunchFailedError(f"metrics_pattern {pattern[:100]!r} {error}") from error
         except OSError as error:
+            if is_scarce(error):
+                raise
             raise LaunchFailedError(f"its spool could not be opened: {error}") from error
 
     # ── following ─────────────────────────────────────────────────────────────────────────────
@@ -372,6 +372,8 @@ class Supervised:
     def _close_streams(self) -> None:
         for stream in self._streams.values():
             stream.close()
+        if self._metrics is not None and not self._streams:  # the launch failed before a stream had it
+            self._metrics.close()
         self._streams, self._open, self._metrics = {}, set(), None
         if self._held_folder >= 0:
             os.close(self._held_folder)
