@@ -171,10 +171,15 @@ class Trial:
         self._saver.finish()
 
     def _save_sharded(self, state: Any, step: int) -> None:
-        self._saver.finish()
         begun = time.perf_counter()
-        self._sink.sync()
-        record = self._checkpoints.write_sharded(state, step=step, index=self._index)
+
+        def settle() -> None:
+            nonlocal begun
+            self._saver.finish()
+            begun = time.perf_counter()
+            self._sink.sync()
+
+        record = self._checkpoints.write_sharded(state, step=step, index=self._index, before=settle)
         if record is not None:
             took = time.perf_counter() - begun
             self._sink.checkpoint(replace(record, value=self._last_value, stall_s=took, write_s=took))
@@ -198,7 +203,6 @@ class Trial:
         """
         number = None if from_trial is None else trial_named(from_trial, experiment_id=self.experiment_id)
         at = None if step is None else self._step(step, default=0)
-        self._saver.finish()
         of_other = number is not None or at is not None
         choose = partial(self._first_intact, number, at) if of_other else self._own_intact
         found = restored(choose, into=into, is_apart=self._is_apart)
@@ -282,10 +286,12 @@ class Trial:
         self.parameters = MappingProxyType({**self._defaults, **further})
 
     def _own_intact(self) -> Entry | None:
+        self._saver.finish()  # here, where the other ranks are told when it fails
         return first_intact(self._checkpoints.entries(), on_damaged=self._tell_damaged)
 
     def _first_intact(self, number: int | None, step: int | None) -> Entry:
         """Of another trial, or of another step than the newest."""
+        self._saver.finish()
         number = self.number if number is None else number
         entries = self._others.entries(number, step=step, is_stopping=self._was_told)
         found = first_intact(entries, on_damaged=self._tell_damaged)

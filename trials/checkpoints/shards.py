@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,30 @@ class ShardedCheckpointError(RuntimeError):
     """Something failed on one rank, and so on all; the text says what, and on which."""
 
 
-def save_sharded(
-    folder: Path, state: Any, *, step: int, index: int = 0, is_apart: bool = False
+def _nothing() -> None:
+    """There is nothing to do before."""
+
+
+def save_sharded(  # noqa: PLR0913  # each of the last ones may be left out
+    folder: Path,
+    state: Any,
+    *,
+    step: int,
+    index: int = 0,
+    is_apart: bool = False,
+    before: Callable[[], None] = _nothing,
 ) -> CheckpointRecord | None:
     """Every rank calls it, with its part; it returns when everything is on the disk.
 
     ``is_apart``: ranks of another node have a folder of their own. What they write is brought to that of rank 0.
+    ``before``: what each rank has to do first; where it fails on one, nothing is saved on any.
 
-    The record on rank 0, None on the others. ShardedCheckpointError on every rank when it failed on one. TypeError,
-    before anything is written, when something beside the tensors could not be loaded without executing code.
+    The record on rank 0, None on the others. ShardedCheckpointError on every rank when it failed on one. TypeError, on
+    every rank and before anything is written, when something beside the tensors of one could not be loaded without
+    executing code.
     """
     ranks = Ranks()
-    _require_loadable(state)
+    ranks.agree(lambda: _begin(state, before))
     draft = folder / f".{step:09d}.shards"
     makes_folder = ranks.rank == 0 or (is_apart and ranks.local == 0)
     ranks.agree(lambda: _make_empty(draft) if makes_folder else None)
@@ -73,7 +85,8 @@ def load_sharded(path: Path, into: Any) -> tuple[int, int]:
     The digests were verified. The random generators of rank r go on where those of rank r were.
     """
     ranks = Ranks()
-    manifest = read_manifest(path)
+    manifest: dict[str, Any] = {}
+    ranks.agree(lambda: manifest.update(read_manifest(path)))
     reader = _reader(str(path), manifest["files"])
     checkpoint = import_module("torch.distributed.checkpoint")
     with _alone_is_meant():
@@ -116,20 +129,25 @@ class Ranks:
         return self.rank < self.per_node
 
     def agree(self, work: Any) -> list[Any]:
-        """What ``work`` returned on each rank. ShardedCheckpointError on all, when it failed on one."""
+        """What ``work`` returned on each rank. On all ShardedCheckpointError, when it failed on one, whatever it was.
+
+        TypeError instead, where that is what it was on each on which it failed.
+        """
         outcome: Any = None
-        failure = ""
+        problem: Exception | None = None
         try:
             outcome = work()
-        except (OSError, ValueError, LookupError) as error:
+        except Exception as error:  # whatever it is: a rank that leaves here lets the others wait for it
             if not self.is_distributed:
                 raise
-            failure = f"rank {self.rank}: {error}"
-        outcomes = self._gathered((outcome, failure))
-        failures = [text for _, text in outcomes if text]
+            problem = error
+        failure = "" if problem is None else f"rank {self.rank}: {_in_words(problem)}"
+        outcomes = self._gathered((outcome, failure, isinstance(problem, TypeError)))
+        failures = {text: is_of_type for _, text, is_of_type in outcomes if text}
         if failures:
-            raise ShardedCheckpointError("; ".join(failures))
-        return [value for value, _ in outcomes]
+            kind = TypeError if all(failures.values()) else ShardedCheckpointError
+            raise kind("; ".join(failures)) from problem
+        return [value for value, _, _ in outcomes]
 
     def _gathered(self, value: Any) -> list[Any]:
         if not self.is_distributed:
@@ -139,7 +157,16 @@ class Ranks:
         return values
 
 
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError | TypeError) else f"{type(error).__name__}: {error}"
+
+
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
+def _begin(state: Any, before: Callable[[], None]) -> None:
+    before()
+    _require_loadable(state)
+
+
 def _make_empty(draft: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)

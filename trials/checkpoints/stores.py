@@ -35,8 +35,13 @@ class CheckpointStore(Protocol):
         """The file is complete and on the disk when this returns. Called in a thread of its own."""
         ...
 
-    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
-        """Called on every rank with its part; the record is for rank 0. All is on the disk when this returns."""
+    def write_sharded(
+        self, state: Any, *, step: int, index: int, before: Callable[[], None]
+    ) -> CheckpointRecord | None:
+        """Called on every rank with its part; the record is for rank 0. All is on the disk when this returns.
+
+        ``before``: what this rank has to do first; where that fails on one rank, it has failed on all.
+        """
         ...
 
     def entries(self) -> list[Entry]:
@@ -57,10 +62,12 @@ class AttemptCheckpoints:
         when_there_is_room(lambda: self._folder.mkdir(mode=0o700, exist_ok=True))
         return when_there_is_room(lambda: write_image(self._folder, image))
 
-    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+    def write_sharded(
+        self, state: Any, *, step: int, index: int, before: Callable[[], None]
+    ) -> CheckpointRecord | None:
         from trials.checkpoints.shards import save_sharded
 
-        return save_sharded(self._folder, state, step=step, index=index, is_apart=self._is_apart)
+        return save_sharded(self._folder, state, step=step, index=index, is_apart=self._is_apart, before=before)
 
     def entries(self) -> list[Entry]:
         return listed(self._restore)
@@ -77,10 +84,12 @@ class AloneCheckpoints:
         self._folder.mkdir(exist_ok=True)
         return self._list(write_image(self._folder, image))
 
-    def write_sharded(self, state: Any, *, step: int, index: int) -> CheckpointRecord | None:
+    def write_sharded(
+        self, state: Any, *, step: int, index: int, before: Callable[[], None]
+    ) -> CheckpointRecord | None:
         from trials.checkpoints.shards import save_sharded
 
-        record = save_sharded(self._folder, state, step=step, index=index)
+        record = save_sharded(self._folder, state, step=step, index=index, before=before)
         return None if record is None else self._list(record)
 
     def _list(self, record: CheckpointRecord) -> CheckpointRecord:

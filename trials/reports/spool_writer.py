@@ -61,6 +61,11 @@ class ReportsLostError(RuntimeError):
         )
 
 
+def _whole_lines(data: bytes, written: int) -> int:
+    """Up to where ``data``, of which so much was written, need not be written again; its last line may lack its end."""
+    return written if data[written : written + 1] == b"\n" else data.rfind(b"\n", 0, written) + 1
+
+
 def _nothing() -> None:
     """Whoever has no other descriptors of the process need not know."""
 
@@ -113,7 +118,7 @@ class SpoolWriter:
         if written == len(data):
             self._torn = False
         else:
-            self._finish(memoryview(data)[written:])
+            self._finish(data, written)
         self._check(least)
 
     def check(self) -> None:
@@ -146,7 +151,10 @@ class SpoolWriter:
         self._least = found.st_size
 
     def append_some(self, data: bytes) -> int:
-        """For one that must not wait: so many bytes of these whole lines found room. The rest is to be next."""
+        """For one that must not wait: so many bytes of these whole lines found room. The rest is to be next.
+
+        The half of a line does not count: it is closed off, and the line is to be written anew.
+        """
         least = self._least
         try:
             if self._torn:
@@ -161,7 +169,9 @@ class SpoolWriter:
             return 0
         self._unchecked += written
         self._check(least + written)
-        return written
+        whole = _whole_lines(data, written)
+        self._torn = whole < written
+        return whole
 
     def is_full(self) -> bool:
         """Whether more than the limit is unacknowledged; looks at the files only now and then."""
@@ -196,10 +206,16 @@ class SpoolWriter:
                     raise
             time.sleep(FULL_DISK_PAUSE_S)
 
-    def _finish(self, rest: memoryview) -> None:
+    def _finish(self, data: bytes, written: int) -> None:
+        """Write what is left of ``data``.
+
+        Another thread or process may have closed off the half of a line and gone on: the line is written anew, whole.
+        """
         self._torn = True  # stays so if the rest cannot be written
-        while rest:
-            rest = rest[self._write(rest) :]
+        while written < len(data):
+            whole = _whole_lines(data, written)
+            data = data[whole:] if whole == written else b"\n" + data[whole:]
+            written = self._write(data)
         self._torn = False
 
     def _ends_torn(self) -> bool:

@@ -50,7 +50,7 @@ with trials.init() as trial:
         said["errors"] = []
         if rank == 0:  # the place of step 9 is taken
             open(os.environ["TUNER_ATTEMPT_DIR"] + "/checkpoints/.000000009.shards", "w").close()
-        for extra in (random.Random(), None):
+        for extra in (random.Random() if rank else None, random.Random(), None):
             try:
                 trial.save_checkpoint({"w": torch.ones(1), "extra": extra}, step=9, sharded=True)
             except (TypeError, trials.ShardedCheckpointError) as error:
@@ -236,7 +236,8 @@ def test_what_fails_on_one_rank_fails_on_all_and_makes_no_checkpoint(saved: Any)
     first, second = saved[1]
 
     assert first["errors"] == second["errors"]
-    refused, failed = first["errors"]
+    refused_by_one, refused, failed = first["errors"]
+    assert refused_by_one.startswith("rank 1: the state holds random.Random")
     assert "random.Random" in refused
     assert "rank 0" in failed
     assert [record["step"] for record in records(saved[0])] == [1, 2]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 from trials.agent.spool import SpoolReader
 from trials.checkpoints.file_format import Image
 from trials.checkpoints.restoring import NoOtherTrials
+from trials.checkpoints.saving import CheckpointNotSavedError
 from trials.checkpoints.stores import Entry
 from trials.checkpoints.verified_files import when_there_is_room
 from trials.files import is_full_disk
@@ -54,7 +58,9 @@ class Recording:
         self.calls.append("write")
         return RECORD
 
-    def write_sharded(self, state: Any, **fields: Any) -> CheckpointRecord | None:
+    def write_sharded(self, state: Any, *, before: Callable[[], None], **fields: Any) -> CheckpointRecord | None:
+        self.calls.append("write sharded")
+        before()
         return None
 
     def entries(self) -> list[Entry]:
@@ -80,6 +86,24 @@ def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> Non
         trial.save_checkpoint({"step": 3})
 
     assert recording.calls == ["report", "sync", "write", "offer", "close"]
+
+
+def test_before_a_sharded_checkpoint_the_ranks_hear_of_what_fails_on_one() -> None:
+    """Reports, and the checkpoint before, are rank 0's alone: the others would wait for it."""
+    recording = Recording()
+    parts = TrialParts(
+        parameters={},
+        defaults={},
+        sink=recording,
+        checkpoints=recording,
+        others=NoOtherTrials(),
+        phases=AlonePhases(),
+        stop_file=None,
+    )
+    with Trial(parts, environ={}) as trial:
+        trial.save_checkpoint({"step": 3}, step=3, sharded=True)
+
+    assert recording.calls == ["write sharded", "sync", "close"]
 
 
 def test_saving_a_checkpoint_waits_for_room(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +184,7 @@ def test_a_line_that_finds_no_room_waits_and_is_whole_then(
     writer.append(b"next")
     writer.close()
 
-    assert (tmp_path / "reports.jsonl").read_bytes() == b"0123456789\nnext\n"
+    assert (tmp_path / "reports.jsonl").read_bytes() == b"0123\n0123456789\nnext\n"
     assert disk.now == pytest.approx(100.0 + FULL_DISK_TIMEOUT_S - 1.0, abs=0.5)
     assert capsys.readouterr().err == "report() waits: the disk is full\n"
 
@@ -183,8 +207,79 @@ def test_a_disk_that_stays_full_is_told_after_its_time_and_what_follows_is_a_lin
 
 def test_one_that_must_not_wait_is_told_how_much_found_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SpoolWriter(str(tmp_path / "reports.jsonl"))
-    disk = FullDisk(monkeypatch, room=4)
+    disk = FullDisk(monkeypatch, room=9)
 
-    assert [writer.append_some(b"0123456789\n"), writer.append_some(b"456789\n")] == [4, 0]
+    assert [writer.append_some(b"0123\n456789\n"), writer.append_some(b"456789\n")] == [5, 0]
     assert disk.now == 100.0
     writer.close()
+
+
+FIRST, SECOND, OTHER = b'{"kind":"first"}', b'{"kind":"second"}', b'{"kind":"of another thread"}'
+
+
+def records_in(spool: Path) -> list[bytes]:
+    """Its lines that are whole objects, as the agent takes them."""
+    found = []
+    for line in spool.read_bytes().splitlines():
+        with suppress(ValueError):
+            json.loads(line)
+            found.append(line)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("room", range(len(FIRST + SECOND) + 3))
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_line_of_which_half_found_room_is_whole_also_where_another_thread_writes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, room: int
+) -> None:
+    """The record of a checkpoint comes from the thread that wrote it, with a writer of its own."""
+    spool = tmp_path / "reports.jsonl"
+    writer, disk = SpoolWriter(str(spool)), FullDisk(monkeypatch, room=room, more_after_s=0.0)
+
+    def sleep(seconds: float) -> None:
+        disk.sleep(seconds)
+        other = SpoolWriter(str(spool))
+        other.append(OTHER)
+        other.close()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    if waits:
+        writer.append(FIRST, SECOND)
+    else:
+        data = FIRST + b"\n" + SECOND + b"\n"
+        data = data[writer.append_some(data) :]
+        sleep(0.0)
+        assert writer.append_some(data) == len(data)
+    if room >= len(FIRST + SECOND) + 2 and waits:
+        sleep(0.0)
+    writer.close()
+
+    assert records_in(spool) == sorted([FIRST, SECOND, OTHER])
+
+
+def test_that_the_last_checkpoint_was_not_saved_is_told_where_the_other_ranks_hear_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have begun to restore, too, and would wait for this rank."""
+    recording = Recording()
+    monkeypatch.setattr("trials.session.restored", lambda choose, **_: recording.calls.append("restore") or choose())
+    parts = TrialParts(
+        parameters={},
+        defaults={},
+        sink=recording,
+        checkpoints=recording,
+        others=NoOtherTrials(),
+        phases=AlonePhases(),
+        stop_file=None,
+    )
+
+    def write(_: Image) -> CheckpointRecord:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(recording, "write", write)
+    with Trial(parts, environ={}) as trial:
+        trial.save_checkpoint({"step": 3}, step=3)
+        with pytest.raises(CheckpointNotSavedError):
+            trial.restore(into={})
+
+    assert recording.calls == ["sync", "restore", "close"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from trials.checkpoints import shards
 from trials.checkpoints.shards import ShardedCheckpointError, load_sharded, save_sharded
 from trials.checkpoints.stores import AloneCheckpoints
 from trials.checkpoints.verified_files import MANIFEST, digest_of, problem_of
@@ -74,7 +76,7 @@ def test_what_could_not_be_loaded_without_executing_code_is_not_saved(tmp_path: 
 
 def test_the_newest_of_a_script_that_runs_alone_is_listed_first(tmp_path: Path) -> None:
     store = AloneCheckpoints(tmp_path / "kept", {"lr": 0.1})
-    records = [store.write_sharded(a_state(step), step=step, index=0) for step in (1, 2)]
+    records = [store.write_sharded(a_state(step), step=step, index=0, before=lambda: None) for step in (1, 2)]
 
     assert None not in records
     assert [entry["digest"] for entry in store.entries()] == [record.digest for record in reversed(records) if record]
@@ -86,3 +88,78 @@ def test_a_folder_that_cannot_be_made_is_told_as_a_checkpoint_that_was_not_saved
 
     with pytest.raises((ShardedCheckpointError, OSError)):
         save_sharded(tmp_path / "file", a_state(0.5), step=3)
+
+
+class OneOfTwo(shards.Ranks):
+    """A rank, of which ``said`` is what the other one is told; the other one has no trouble, or ``trouble``."""
+
+    rank_is = 1
+    said: ClassVar[list[Any]] = []
+    trouble: ClassVar[tuple[Any, ...]] = (None, "", False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_distributed, self.rank, self.count = True, self.rank_is, 2
+
+    def _gathered(self, value: Any) -> list[Any]:
+        self.said.append(value)
+        return [self.trouble, value]
+
+
+@pytest.fixture
+def one_of_two(monkeypatch: pytest.MonkeyPatch) -> type[OneOfTwo]:
+    class Own(OneOfTwo):
+        said: ClassVar[list[Any]] = []
+
+    monkeypatch.setattr(shards, "Ranks", Own)
+    return Own
+
+
+def test_what_one_rank_alone_could_not_save_is_told_to_the_others(one_of_two: type[OneOfTwo], tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"rank 1: the state holds pathlib\.\w*Path"):
+        save_sharded(tmp_path, {"made": Path("x")}, step=1)
+
+    assert len(one_of_two.said) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_rank_has_to_do_first_fails_on_all_and_nothing_is_written(
+    one_of_two: type[OneOfTwo], tmp_path: Path
+) -> None:
+    def before() -> None:
+        raise RuntimeError("the one before was not saved")
+
+    with pytest.raises(ShardedCheckpointError, match="rank 1: RuntimeError: the one before was not saved"):
+        save_sharded(tmp_path, a_state(0.5), step=1, before=before)
+
+    assert len(one_of_two.said) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), RuntimeError("the device is lost"), OSError("bad disk")])
+def test_whatever_fails_on_one_rank_fails_on_all(one_of_two: type[OneOfTwo], error: Exception) -> None:
+    def work() -> None:
+        raise error
+
+    with pytest.raises(ShardedCheckpointError, match=f"rank 1: .*{error}") as raised:
+        one_of_two().agree(work)
+
+    assert raised.value.__cause__ is error
+    assert len(one_of_two.said) == 1
+
+
+@pytest.mark.parametrize(("is_of_type", "kind"), [(True, TypeError), (False, ShardedCheckpointError)])
+def test_what_failed_on_another_rank_fails_here(
+    one_of_two: type[OneOfTwo], monkeypatch: pytest.MonkeyPatch, is_of_type: bool, kind: type[Exception]
+) -> None:
+    monkeypatch.setattr(one_of_two, "trouble", (None, "rank 0: no", is_of_type))
+
+    with pytest.raises(kind, match="rank 0: no"):
+        one_of_two().agree(lambda: None)
+
+
+def test_a_manifest_that_one_rank_cannot_read_is_told_to_the_others(one_of_two: type[OneOfTwo], tmp_path: Path) -> None:
+    with pytest.raises(ShardedCheckpointError, match=r"rank 1: .*No such file"):
+        load_sharded(tmp_path, a_state(0.5))
+
+    assert len(one_of_two.said) == 1
