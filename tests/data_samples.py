@@ -232,6 +232,27 @@ class PlainStream:
             yield number
 
 
+class ShuffledStream:
+    """An iterable without a state that shuffles in a buffer, and draws from the three global generators."""
+
+    def __init__(self, length: int = 30) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[tuple[int, float, float]]:
+        buffer: list[int] = []
+        for number in range(self.length):
+            buffer.append(number)
+            if len(buffer) > 4:
+                yield self._drawn(buffer)
+        while buffer:
+            yield self._drawn(buffer)
+
+    @staticmethod
+    def _drawn(buffer: list[int]) -> tuple[int, float, float]:
+        number = buffer.pop(random.randrange(len(buffer)))
+        return number, float(np.random.normal()), float(torch.rand(()) if number % 3 == 0 else 0.0)
+
+
 class Square:
     """A function that a data source hands out."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.data_samples import Coordinator, PlainStream, Square, Stream, jittered, same
+from tests.data_samples import Coordinator, PlainStream, ShuffledStream, Square, Stream, jittered, same
 from tests.waiting import wait_until
 from trials.checkpoints.saving import WriterThread
 from trials.data import AsyncDataLoader, BrokenReferenceError, Reference, SampleError, SourceError, references
@@ -69,6 +70,58 @@ def test_a_killed_worker_reads_an_iterable_on_from_where_it_was() -> None:
         found += [batch.tolist() for batch in iterator]
 
     assert list(itertools.chain.from_iterable(found)) == list(range(200))
+
+
+def shuffled(way: dict[str, Any], **options: Any) -> AsyncDataLoader:
+    return AsyncDataLoader(ShuffledStream(30), 4, seed=5, **way, **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[Any]:
+    """Three epochs of the stream that draws; the trial draws, too."""
+    with shuffled({"num_workers": 1}) as loader:
+        return [drawn(loader) for _ in range(3)]
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+def test_an_iterable_that_draws_gives_the_same_samples_each_once_and_leaves_the_trials_generators(
+    way: dict[str, Any], undisturbed: list[Any]
+) -> None:
+    random.seed(len(WAYS))
+    before = random.getstate(), torch.get_rng_state()
+    with shuffled(way) as loader:
+        assert same([drawn(loader) for _ in range(3)], undisturbed)
+
+    assert [sorted(int(n) for batch in epoch for n in batch[0]) for epoch in undisturbed] == [list(range(30))] * 3
+    assert len({tuple(epoch[0][1].tolist()) for epoch in undisturbed}) == 3, "each epoch draws other numbers"
+    assert len({float(number) for batch in undisturbed[0] for number in batch[1]}) == 30, "and each sample"
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+def test_an_iterable_that_draws_is_read_over_with_the_same_numbers(way: dict[str, Any], undisturbed: list[Any]) -> None:
+    for taken in (1, 3, 7):
+        with shuffled(way) as loader:
+            loader.set_epoch(1)
+            first = drawn(loader, taken)
+            state = loader.state_dict()
+        with shuffled(way) as loader:
+            loader.load_state_dict(state)
+            rest = [drawn(loader) for _ in range(2)]
+        assert same([[*first, *rest[0]], rest[1]], undisturbed[1:]), f"after {taken}"
+
+
+def test_a_killed_worker_reads_an_iterable_that_draws_over_with_the_same_numbers(undisturbed: list[Any]) -> None:
+    with shuffled({"num_workers": 1}, prefetch_factor=1) as loader:
+        loader.set_epoch(1)
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(3)]
+        wait_until(lambda: 0 in pool_of(loader).pids)
+        os.kill(pool_of(loader).pids[0], 9)
+        found += list(iterator)
+
+    assert same(found, undisturbed[1])
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

@@ -51,7 +51,7 @@ class InlineBatches:
         if plan is None:
             return None
         begun = time.perf_counter()
-        assembled = self._guarded(plan)
+        assembled = self._guarded(plan) if self._reader is None else self._read(plan, self._reader)
         taken = time.perf_counter() - begun
         self._stats.decode_s += taken
         self._stats.wait_s += taken
@@ -96,8 +96,6 @@ class InlineBatches:
         self._generators.put_back(before, self._maker.drawn)
 
     def _assembled(self, plan: Plan) -> Assembled:
-        if self._reader is not None:
-            return self._read(plan, self._reader)
         failures: list[Failure] = []
         samples = list(plan.items) if plan.ready else self._samples(plan, failures)
         if not samples:
@@ -150,6 +148,14 @@ class InlineBatches:
             raise_failure(failure(0, what, error), HERE, error)
 
     def _read(self, plan: Plan, reader: IterableReader) -> Assembled:
+        """Once, whatever it draws: an iterable that is asked again reads on."""
+        before = self._generators.capture()
+        try:
+            return self._next_of(plan, reader)
+        finally:
+            self._generators.put_back(before)
+
+    def _next_of(self, plan: Plan, reader: IterableReader) -> Assembled:
         part = Part(0, 0, len(plan.items), 0, plan.items)
         read = reader.batch(part, self._maker, drop_last=self._recipe.drop_last)
         if read.failure is not None:

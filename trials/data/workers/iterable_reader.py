@@ -6,8 +6,11 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
+from trials.data.core.randomness import SampleKeys
 from trials.data.core.worker_messages import Failure, IterableBegin, Part, failure
 from trials.data.workers.sample_maker import SampleMaker
+
+_BEGINNING = -1  # the number that names the randomness of __iter__, before the first sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,11 @@ class Read:
 
 
 class IterableReader:
-    """One pass over an iterable, from where ``begin`` says."""
+    """One pass over an iterable, from where ``begin`` says.
+
+    What it draws from the global generators is keyed by (seed, epoch, number of the sample), as that of a dataset with
+    an index, so reading over what was delivered draws what was drawn the first time.
+    """
 
     def __init__(self, iterable: Any, begin: IterableBegin) -> None:
         self._begin = begin
@@ -32,29 +39,32 @@ class IterableReader:
         keys = maker.keys(self._begin.epoch)
         samples: list[Any] = []
         try:
-            iterator = self._started()
+            iterator = self._started(maker, keys)
             while len(samples) < count:
+                number = part.items[len(samples)]
+                maker.begin(keys, number)
                 try:
                     sample = next(iterator)
                 except StopIteration:
                     kept = [] if drop_last else samples
                     return Read(samples=kept, ended=True, state=self._state())
-                number = part.items[len(samples)]
                 samples.append(maker.finish(keys, sample, number))
         except Exception as error:  # noqa: BLE001  # a user's iterable may raise anything; the trial gets it, in order
             failed = failure(len(samples), part.items[len(samples)], error)
             return Read(samples=[], ended=True, state=None, failure=failed)
         return Read(samples=samples, ended=False, state=self._state())
 
-    def _started(self) -> Any:
+    def _started(self, maker: SampleMaker, keys: SampleKeys) -> Any:
         if self._iterator is None:
             state = None if self._begin.state is None else pickle.loads(self._begin.state)  # noqa: S301  # our own
             if state is not None and hasattr(self._source, "load_state_dict"):
                 self._source.load_state_dict(state)
+            maker.begin(keys, _BEGINNING)
             self._iterator = iter(self._source)
             if state is not None and not hasattr(self._source, "load_state_dict"):
                 self._iterator.load_state_dict(state)
-            for _ in range(self._begin.skip):
+            for number in range(self._begin.skip):
+                maker.begin(keys, number)
                 next(self._iterator, None)
         return self._iterator
 

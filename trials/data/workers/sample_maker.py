@@ -112,13 +112,16 @@ class SampleMaker:
         keyed = [keys.of(number_of(item)) for item in items]
         return [transform(sample, self._own.at(key)) for sample, key in zip(samples, keyed, strict=True)]
 
+    def begin(self, keys: SampleKeys, number: int) -> None:
+        """Before an iterable is asked for a sample. Every generator is seeded: that it draws would be noticed too late,
+        since it cannot be asked for the same sample again."""
+        if self._generators is not None:
+            self._generators.seed(keys.of(number))
+
     def finish(self, keys: SampleKeys, sample: Any, number: int) -> Any:
-        """What ``make`` does after loading, for samples that came from elsewhere."""
-        key = keys.of(number)
-        if self.drawn and self._generators is not None:
-            self._generators.seed(key, self.drawn)
+        """What ``make`` does after loading, for samples that came from elsewhere, after ``begin``."""
         transform = self._recipe.transform
-        return sample if transform is None else transform(sample, self._own.at(key))
+        return sample if transform is None else transform(sample, self._own.at(keys.of(number)))
 
     def exactly(self, work: Callable[[], Any]) -> Any:
         """``work()``, done again whenever it turns out to draw from a generator that was not reseeded for it."""
