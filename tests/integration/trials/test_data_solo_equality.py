@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Subset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, WeightedRandomSampler
 
 from tests.data_samples import (
     Augmented,
@@ -119,6 +119,28 @@ def test_a_sampler_that_draws_is_exact_too(way: dict[str, Any]) -> None:
         rest = [batch for _ in range(2) for batch in loader]
 
     assert same([*start, *rest], first)
+
+
+def batched(generator_seed: int) -> BatchSampler:
+    """As it is written for torch."""
+    return BatchSampler(RandomSampler(range(40), generator=torch.Generator().manual_seed(generator_seed)), 6, False)
+
+
+def test_the_generator_of_a_sampler_in_a_batch_sampler_is_seeded_too() -> None:
+    options: dict[str, Any] = {"dataset": Numbers(40), "shuffle": False, "batch_size": 1}
+    found = [epochs({**options, "batch_sampler": batched(0)}, {"num_workers": workers}) for workers in range(3)]
+    assert same(found[1], found[0])
+    assert same(found[2], found[0])
+    with a_loader({**options, "batch_sampler": batched(0)}) as loader:
+        list(loader)
+        first = list(itertools.islice(iter(loader), 2))
+        state = loader.state_dict()
+    with a_loader({**options, "batch_sampler": batched(0)}) as loader:
+        loader.load_state_dict(state)
+        resumed = [*first, *loader]
+
+    assert sorted(indices_of(resumed)) == list(range(40)), "each once"
+    assert same([*found[0][:7], *resumed], found[0])
 
 
 def test_a_batch_sampler_says_what_is_in_a_batch_and_is_resumed_by_batches() -> None:

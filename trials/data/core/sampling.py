@@ -15,6 +15,8 @@ from trials.data.core.ranks import ALONE, Ranks
 from trials.data.core.sample_order import Order
 
 WINDOW = 4096  # positions that are permuted at once
+WRAPPED = ("sampler", "batch_sampler", "base_sampler")  # where a sampler keeps the one that it asks
+WRAPPED_MOST = 8  # samplers that are looked at
 ENDLESS_LEAST, ENDLESS_TIMES = 1 << 20, 64  # items of a sampler, and times its length: with more it has no end
 
 
@@ -76,12 +78,25 @@ def _counted(sampler: Any) -> list[Any]:
     return found
 
 
+def _own_generators(sampler: Any) -> list[Any]:
+    """The torch generators of the sampler and of those that it asks, as a BatchSampler asks its sampler; each once."""
+    found: dict[int, Any] = {}
+    asked = [sampler]
+    for one in asked:  # those that are appended, too
+        own = getattr(one, "generator", None)
+        if hasattr(own, "manual_seed"):
+            found.setdefault(id(own), own)
+        inner = [getattr(one, name, None) for name in WRAPPED]
+        asked += [other for other in inner if other is not None][: WRAPPED_MOST - len(asked)]
+    return list(found.values())
+
+
 def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
     """What the sampler gives in this epoch, as a function of (``seed``, ``epoch``).
 
     A sampler with a length is asked for all of it at once, while the global generators (and its own torch
-    ``generator``) are seeded for it; afterwards the trial's go on where they were. One without a length, or
-    one that learns priorities, is asked batch by batch, and answers for itself.
+    ``generator``, and those of samplers that it asks) are seeded for it; afterwards the trial's go on where they
+    were. One without a length, or one that learns priorities, is asked batch by batch, and answers for itself.
     """
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
@@ -91,11 +106,10 @@ def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
     key = derive("sampler", seed, epoch)
     generators = GlobalGenerators()
     before = generators.capture()
-    own: Any = getattr(sampler, "generator", None)
     try:
         generators.seed(SampleKey(key >> 64, key & ((1 << 64) - 1)))
-        if hasattr(own, "manual_seed"):
-            own.manual_seed(key >> 65)
+        for number, own in enumerate(_own_generators(sampler)):
+            own.manual_seed((key >> 65) ^ number)
         return _counted(sampler)
     finally:
         generators.put_back(before)
