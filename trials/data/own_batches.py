@@ -7,13 +7,21 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.core.loader_stats import Stats
 from trials.data.core.sample_layout import mapped
 from trials.data.core.sample_order import SequentialOrder, shuffle_named
-from trials.data.core.sampling import batch_plans, counted_plans, drawn_items, indexed_plans, sampled_plans
+from trials.data.core.sampling import (
+    batch_plans,
+    counted_plans,
+    drawn_items,
+    indexed_plans,
+    is_asked_at_once,
+    sampled_plans,
+)
 from trials.data.core.worker_messages import IterableBegin
 from trials.data.errors import StateError
 from trials.data.loader import CLOSE_TIMEOUT_S, Loaded
@@ -48,6 +56,7 @@ class OwnBatches:
         self._maker_seed = options.the_seed
         self._to_device: DevicePrefetcher | None = None
         self._finalizer: Any = None
+        self._drawn: tuple[int, int, list[Any]] | None = None  # seed, epoch and items of a sampler, not begun yet
 
     @property
     def order_name(self) -> str:
@@ -165,7 +174,8 @@ class OwnBatches:
             return AheadPlans(asked, maker.poke) if isinstance(maker, Prefetcher) else asked
         for sampler in (options.batch_sampler, options.sampler):
             if sampler is not None:
-                items: Iterable[Any] = drawn_items(sampler, seed=position.seed, epoch=position.epoch)
+                items = self._items(sampler, position.seed, position.epoch)
+                self._drawn = None
                 if sampler is options.batch_sampler:
                     return batch_plans(items, begin=begin)
                 return sampled_plans(items, begin=begin, batch_size=size, drop_last=options.drop_last)
@@ -185,9 +195,7 @@ class OwnBatches:
             workers = self._worth_workers(inline, look)
         if workers == 0 or (worker_type == "thread" and self._draws(inline, look)):
             return inline
-        batch_size = options.batch_size or 1
-        if options.batch_sampler is not None:
-            batch_size = max((len(plan.items) for plan in self._plans(position, None)), default=1)
+        batch_size = self._largest_batch(position)
         asked = PrefetcherOptions(
             workers=int(workers),
             worker_type=worker_type,
@@ -200,6 +208,31 @@ class OwnBatches:
             on_demand=options.kind == "source",
         )
         return Prefetcher(recipe, asked, self._stats)
+
+    def _items(self, sampler: Any, seed: int, epoch: int) -> Iterable[Any]:
+        """What the sampler gives. A list is kept until the epoch begins, so that it is asked for that once, as without
+        workers."""
+        if self._drawn is not None and self._drawn[:2] == (seed, epoch):
+            return self._drawn[2]
+        items = drawn_items(sampler, seed=seed, epoch=epoch)
+        if not is_asked_at_once(sampler):
+            return items
+        found = list(items)
+        if sampler is self._options.batch_sampler:  # a batch that can be gone through once is gone through twice
+            found = [list(chosen) if isinstance(chosen, Iterator) else chosen for chosen in found]
+        self._drawn = (seed, epoch, found)
+        return found
+
+    def _largest_batch(self, position: Position) -> int:
+        """As far as that is known: a batch that has no room in a slot travels outside of it."""
+        sampler = self._options.batch_sampler
+        if sampler is None:
+            return self._options.batch_size or 1
+        if is_asked_at_once(sampler):
+            items = self._items(sampler, position.seed, position.epoch)
+            return max((len(plan.items) for plan in batch_plans(items, begin=0)), default=1)
+        said = getattr(sampler, "batch_size", None)
+        return said if isinstance(said, int) and said > 0 else 1
 
     def _recipe(self, seed: int) -> Recipe:
         options = self._options
@@ -230,8 +263,9 @@ class OwnBatches:
             return ()
         for sampler in (options.batch_sampler, options.sampler):
             if sampler is not None:
-                items = drawn_items(sampler, seed=seed, epoch=0)
-                few = list(items[:_LOOK_SAMPLES]) if isinstance(items, list) else []
+                if not is_asked_at_once(sampler):
+                    return ()
+                few = list(islice(self._items(sampler, seed, 0), _LOOK_SAMPLES))
                 if sampler is options.sampler:
                     return few
                 return [item for plan in batch_plans(few, begin=0) for item in plan.items][:_LOOK_SAMPLES]

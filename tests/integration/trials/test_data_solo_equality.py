@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -141,6 +143,72 @@ def test_the_generator_of_a_sampler_in_a_batch_sampler_is_seeded_too() -> None:
 
     assert sorted(indices_of(resumed)) == list(range(40)), "each once"
     assert same([*found[0][:7], *resumed], found[0])
+
+
+class Lengthless:
+    """A batch sampler without a length. Nobody may ask for an epoch of it at once: it might have no end."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from ([number, number + 1] for number in range(30))
+        raise AssertionError("it was asked to its end")
+
+
+class Learning(Lengthless):
+    def __len__(self) -> int:
+        return 30
+
+    def update_priorities(self, indices: Any, priorities: Any) -> None: ...
+
+
+class Redrawn:
+    """A batch sampler with random numbers of its own, which go on with each asking."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(0)
+
+    def __len__(self) -> int:
+        return 5
+
+    def __iter__(self) -> Iterator[Iterator[int]]:
+        return iter([iter(self.random.sample(range(40), 4)) for _ in range(5)])
+
+
+class Growing:
+    """Its batches have no room where those of its first epoch have."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([list(range(2 if self.epoch == 0 else 300))])
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+def sampled(batch_sampler: Any, **way: Any) -> AsyncDataLoader:
+    return AsyncDataLoader(Numbers(400), batch_sampler=batch_sampler, **way)
+
+
+@pytest.mark.parametrize("make", [Lengthless, Lengthless().__iter__, Learning])
+def test_with_workers_too_such_a_batch_sampler_is_asked_batch_by_batch(make: Any) -> None:
+    with sampled(make(), num_workers=1) as loader:
+        found = [indices.tolist() for _, indices in itertools.islice(iter(loader), 3)]
+
+    assert found == [[0, 1], [1, 2], [2, 3]]
+
+
+@pytest.mark.parametrize("make", [Redrawn, Growing])
+def test_workers_ask_a_batch_sampler_as_often_as_the_calling_process_does(make: Any) -> None:
+    found = []
+    for workers in (0, 2):
+        with sampled(make(), num_workers=workers) as loader:
+            found.append([batch for _ in range(3) for batch in loader])
+
+    assert same(found[1], found[0])
 
 
 def test_a_batch_sampler_says_what_is_in_a_batch_and_is_resumed_by_batches() -> None:

@@ -78,6 +78,12 @@ def _counted(sampler: Any) -> list[Any]:
     return found
 
 
+def is_asked_at_once(sampler: Any) -> bool:
+    """Whether an epoch of it is a list. One without a length may have no end, or be used up by being asked; one that
+    learns priorities is asked when it has learnt."""
+    return hasattr(sampler, "__len__") and not hasattr(sampler, "update_priorities")
+
+
 def _own_generators(sampler: Any) -> list[Any]:
     """The torch generators of the sampler and of those that it asks, as a BatchSampler asks its sampler; each once."""
     found: dict[int, Any] = {}
@@ -100,7 +106,7 @@ def drawn_items(sampler: Any, *, seed: int, epoch: int) -> Iterable[Any]:
     """
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
-    if not hasattr(sampler, "__len__") or hasattr(sampler, "update_priorities"):
+    if not is_asked_at_once(sampler):
         lazily: Iterator[Any] = iter(sampler)
         return lazily
     key = derive("sampler", seed, epoch)

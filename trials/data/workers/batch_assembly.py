@@ -112,7 +112,8 @@ class BatchAssembly:
         """Some did not fit the layout, so torch's own collate sees them all, and says what it says of such a batch."""
         layout = self._layout
         assert layout is not None
-        columns = layout.columns(memory, len(batch.plan.items))
+        in_rows = any(piece.kind == "rows" for piece in batch.pieces)
+        columns = layout.columns(memory, len(batch.plan.items)) if in_rows else []
         samples: list[Any] = []
         for piece in sorted(batch.pieces, key=lambda p: p.row):
             if piece.kind == "samples":

@@ -152,6 +152,8 @@ class Worker:
         """Each sample goes to its row of the slot; all are encoded instead when one does not fit."""
         layout = self._place.layout
         assert layout is not None
+        if layout.offsets(part.rows)[1] > self._place.slot_size:
+            return self._odd(part, keys, late)  # larger than what a batch sampler gave in its first epoch
         columns = self._place.of(part)
         if layout.sample_size <= SMALL_SAMPLE or self._asks_together:
             return self._small_rows(part, keys, late)
