@@ -156,6 +156,26 @@ class Deadly(Numbers):
         return super().__getitem__(index)
 
 
+class Forking(Numbers):
+    """What loads ``bad`` forks a process that stays, and is then killed, once; ``server``: with the process that it is
+    a fork of. The pid is in ``folder``."""
+
+    def __init__(self, bad: int, folder: Path, *, server: bool) -> None:
+        super().__init__(40)
+        self.bad, self.left, self.server = bad, folder / "left", server
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.bad and not self.left.exists():
+            pid = os.fork()
+            if pid == 0:
+                while True:
+                    signal.pause()
+            self.left.write_text(str(pid))
+            os.kill(os.getppid() if self.server else os.getpid(), signal.SIGKILL)
+            signal.pause()
+        return super().__getitem__(index)
+
+
 class DeadlyTogether(Deadly):
     def __getitems__(self, indices: list[int]) -> Any:
         return [self[index] for index in indices]

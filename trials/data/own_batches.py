@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -28,7 +29,7 @@ from trials.data.loader import CLOSE_TIMEOUT_S, Loaded
 from trials.data.loader_options import LoaderOptions
 from trials.data.loader_state import Position
 from trials.data.workers.data_sources import AheadPlans, AskedPlans, called
-from trials.data.workers.device_prefetch import CudaStream, DevicePrefetcher
+from trials.data.workers.device_prefetch import CudaStream, DevicePrefetcher, DirectToDevice
 from trials.data.workers.inline import InlineBatches
 from trials.data.workers.prefetcher import Prefetcher, PrefetcherOptions
 from trials.data.workers.sample_maker import Recipe
@@ -54,7 +55,8 @@ class OwnBatches:
         self._stats = Stats()
         self._maker: BatchMaker | None = None
         self._maker_seed = options.the_seed
-        self._to_device: DevicePrefetcher | None = None
+        self._to_device: DevicePrefetcher | DirectToDevice | None = None
+        self._feeds: list[DevicePrefetcher] = []  # of the iteration under way; for who ends it when this is gone
         self._finalizer: Any = None
         self._drawn: tuple[int, int, list[Any]] | None = None  # seed, epoch and items of a sampler, not begun yet
 
@@ -106,9 +108,13 @@ class OwnBatches:
         maker = self._maker_of(position)
         maker.begin(position.epoch, self._plans(position, maker), begin)
         if self._options.device is not None:
+            stream = CudaStream(self._options.device)
             if isinstance(maker, Prefetcher):
                 maker.pin()
-            self._to_device = DevicePrefetcher(maker, CudaStream(self._options.device))
+                feed = DevicePrefetcher(maker, stream)
+                self._to_device, self._feeds[:] = feed, [feed]
+            else:
+                self._to_device = DirectToDevice(maker, stream)
 
     def next(self) -> Loaded | None:
         maker = self._maker
@@ -121,7 +127,9 @@ class OwnBatches:
         plan, assembled = found
         state = None
         if self._options.kind == "iterable":
-            state = None if maker.source_state is None else pickle.loads(maker.source_state)  # noqa: S301  # our own
+            # That came with the batch: with a device, more may have been read since.
+            pickled = assembled.source_state
+            state = None if pickled is None else pickle.loads(pickled)  # noqa: S301  # our own
         elif self._options.kind == "source":
             state = plan.source_state
         self._stats.batches += 0 if assembled.empty else 1
@@ -139,6 +147,8 @@ class OwnBatches:
             self._maker.abandon()
 
     def close(self, timeout_s: float) -> None:
+        if self._to_device is not None:
+            self._to_device.stop()
         if self._maker is not None:
             if self._finalizer is not None:
                 self._finalizer.detach()
@@ -155,7 +165,7 @@ class OwnBatches:
         if self._maker is None:
             self._maker = self._new_maker(position)
             self._maker_seed = position.seed
-            self._finalizer = weakref.finalize(self, self._maker.close, CLOSE_TIMEOUT_S)
+            self._finalizer = weakref.finalize(self, _let_go, self._feeds, self._maker)
         return self._maker
 
     def _plans(self, position: Position, maker: BatchMaker | None) -> Iterator[Plan]:
@@ -290,6 +300,21 @@ class OwnBatches:
         if first_s < _SLOW_LOOK_S and inline.time_of(look) / len(look) < CHEAP_SAMPLE_S:
             return 0
         return min(len(os.sched_getaffinity(0)), AUTO_WORKERS_LIMIT)
+
+
+def _let_go(feeds: list[DevicePrefetcher], maker: BatchMaker) -> None:
+    """Nobody refers to the source any more. The collector says so in any thread, perhaps in the feed itself or in one
+    that holds a lock that the feed waits for; the feed is then waited for by a thread of its own."""
+    if not feeds or threading.current_thread() is threading.main_thread():
+        _end(feeds, maker)
+    else:
+        threading.Thread(target=_end, args=(feeds, maker), name="data end", daemon=True).start()
+
+
+def _end(feeds: list[DevicePrefetcher], maker: BatchMaker) -> None:
+    for feed in feeds:  # first, since it copies out of the maker's memory
+        feed.stop()
+    maker.close(CLOSE_TIMEOUT_S)
 
 
 def _has_cuda() -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.data_samples import Numbers, indices_of
+from tests.data_samples import Forking, Numbers, indices_of
 from tests.forked import Child
 from trials.data import AsyncDataLoader, LoaderClosed, SampleError, WorkerDied
 
@@ -88,3 +90,15 @@ def test_a_fork_of_the_trial_waits_for_no_worker_of_it_and_has_its_own(way: dict
             child.end()
         assert child.code == 0, (tmp_path / "output").read_text()
         assert indices_of(list(batches)) == list(range(2, 8))
+
+
+@pytest.mark.parametrize("server", [False, True], ids=["worker", "fork server"])
+def test_a_killed_worker_is_replaced_though_a_process_that_the_dataset_forked_holds_its_channel(
+    server: bool, tmp_path: Path
+) -> None:
+    dataset = Forking(5, tmp_path, server=server)
+    try:
+        with AsyncDataLoader(dataset, 4, num_workers=1, worker_type="process", timeout=PATIENCE_S) as loader:
+            assert indices_of(list(loader)) == list(range(40))
+    finally:
+        os.kill(int(dataset.left.read_text()), signal.SIGKILL)

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from trials.data import AsyncDataLoader
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.workers.batch_assembly import Assembled
-from trials.data.workers.device_prefetch import AHEAD, DevicePrefetcher, feed_device
+from trials.data.workers.device_prefetch import AHEAD, DevicePrefetcher, DirectToDevice, feed_device
 
 
 @pytest.mark.parametrize("device", [None, "cpu", "cpu:0", torch.device("cpu")], ids=str)
@@ -182,3 +182,18 @@ def test_what_has_no_samples_needs_no_copy() -> None:
     assert found[1].empty
     assert not stream.events
     feed.stop()
+
+
+def test_a_batch_that_is_copied_directly_is_held_until_its_copy_is_done() -> None:
+    made, stream = Made(1, 2), FakeStream()
+    feed = DirectToDevice(made, stream)
+
+    found = feed.next()
+    assert found is not None
+    assert int(found[1].value[0]) == 101
+    assert stream.handed == stream.events
+    assert made.alive[0]() is not None
+    feed.stop()
+
+    assert made.alive[0]() is None
+    assert feed.next() is None

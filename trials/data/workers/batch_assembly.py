@@ -28,6 +28,7 @@ class Assembled:
     empty: bool = False
     skipped: tuple[Failure, ...] = ()
     samples: int = 0
+    source_state: bytes | None = None  # of an iterable, pickled, after this batch
 
 
 class BatchAssembly:
@@ -88,7 +89,8 @@ class BatchAssembly:
         else:
             slot, freed = batch.slot, self._freed
             self._views[slot] = weakref.ref(memory, lambda _: freed.append(slot))
-        return Assembled(value=value, empty=empty, skipped=tuple(failures), samples=left)
+        state = batch.pieces[0].source_state
+        return Assembled(value=value, empty=empty, skipped=tuple(failures), samples=left, source_state=state)
 
     def _value(self, batch: Batch, memory: Bytes, bad_rows: set[int]) -> tuple[Any, bool]:
         count = len(batch.plan.items)

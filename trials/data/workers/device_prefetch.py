@@ -8,9 +8,11 @@ Rules that stay true, with a real stream and with a fake one:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -63,6 +65,7 @@ class DevicePrefetcher:
         self._copying: deque[tuple[Event, Any]] = deque()  # what is read from, until the event
         self._failed: BaseException | None = None
         self._ended = self._stopped = False
+        self._owner = os.getpid()
         self._thread = threading.Thread(target=self._run, name="data feed", daemon=True)
         self._thread.start()
 
@@ -83,6 +86,8 @@ class DevicePrefetcher:
 
     def stop(self) -> None:
         """The rest is dropped; when it returns no copy reads from a batch any more."""
+        if os.getpid() != self._owner:
+            return  # a fork of the trial has no such thread, and the lock may have been held as it was forked
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -128,7 +133,7 @@ class DevicePrefetcher:
                 self._let_go()
             value, event = self._stream.copy(assembled.value)
             self._copying.append((event, assembled.value))
-            assembled = Assembled(value=value, skipped=assembled.skipped, samples=assembled.samples)
+            assembled = replace(assembled, value=value)
         with self._changed:
             self._ready.append(_Arrived(plan, assembled, event))
             self._changed.notify_all()
@@ -136,6 +141,40 @@ class DevicePrefetcher:
     def _let_go(self) -> None:
         event, _ = self._copying.popleft()
         event.synchronize()
+
+
+class DirectToDevice:
+    """Without a thread, for batches that the calling process makes: what makes them seeds the global generators, which
+    the trial draws from meanwhile. A batch is made and copied when it is asked for."""
+
+    def __init__(self, batches: Batches, stream: Stream) -> None:
+        self._batches = batches
+        self._stream = stream
+        self._copying: tuple[Event, Any] | None = None  # what is read from, until the event
+        self._owner = os.getpid()
+
+    def next(self) -> tuple[Plan, Assembled] | None:
+        found = self._batches.next()
+        if found is None or found[1].empty:
+            return found
+        self._let_go()
+        plan, assembled = found
+        value, event = self._stream.copy(assembled.value)
+        self._copying = event, assembled.value
+        self._stream.hand_over(value, event)
+        return plan, replace(assembled, value=value)
+
+    def stop(self) -> None:
+        """When it returns no copy reads from a batch any more."""
+        if os.getpid() != self._owner:
+            return  # a fork of the trial has no CUDA
+        self._batches.abandon()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._copying is not None:
+            self._copying[0].synchronize()
+            self._copying = None
 
 
 def feed_device(device: Any) -> Any:

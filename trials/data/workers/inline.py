@@ -35,12 +35,10 @@ class InlineBatches:
         self._epoch = 0
         self._reader: IterableReader | None = None
         self._closed = False
-        self.source_state: bytes | None = None
 
     def begin(self, epoch: int, plans: Iterator[Plan], begin: IterableBegin | None = None) -> None:
         self._plans, self._epoch = plans, epoch
         self._reader = None if begin is None else IterableReader(self._recipe.iterable, begin)
-        self.source_state = None if begin is None else begin.state
 
     def next(self) -> tuple[Plan, Assembled] | None:
         if self._closed:
@@ -163,7 +161,7 @@ class InlineBatches:
             raise_failure(read.failure, HERE)
         if read.ended:
             self._plans = iter(())
-        self.source_state = read.state
         if not read.samples:
-            return Assembled(value=None, empty=True)
-        return Assembled(value=self._recipe.collate(read.samples), samples=len(read.samples))
+            return Assembled(value=None, empty=True, source_state=read.state)
+        value = self._recipe.collate(read.samples)
+        return Assembled(value=value, samples=len(read.samples), source_state=read.state)

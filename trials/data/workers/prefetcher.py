@@ -31,6 +31,7 @@ PROBE_WAIT_S = 10.0
 THREADS_GAIN = 1.8  # of two threads against one; below it processes are the better choice
 ENCODED_ROOM = 4  # of a slot, in sizes of the batch that the first sample promises; pages never written cost nothing
 SLOT_SIZE_MIN = 1 << 20  # of a slot for encoded batches: pages never written cost nothing
+ENDING_S = 1.0  # for the workers of a fork server that was killed to be killed, too
 DEATHS_LIMIT = 6  # of workers (and fork servers), with no chunk done in between
 
 
@@ -76,7 +77,6 @@ class Prefetcher:
         self._plans: Iterator[Plan] = iter(())
         self._begin: IterableBegin | None = None
         self._fresh: set[int] = set()  # workers that were not told yet where the iterable goes on
-        self.source_state: bytes | None = None  # of an iterable, as of the last batch taken
 
     # ── the consumer's side ─────────────────────────────────────────────────────────────────────
     def begin(self, epoch: int, plans: Iterator[Plan], begin: IterableBegin | None = None) -> None:
@@ -89,7 +89,6 @@ class Prefetcher:
             assert self._pipeline is not None
             self._begin = begin
             self._fresh = set(self._channels)
-            self.source_state = None if begin is None else begin.state
             self._let_plans_go()
             self._plans = plans
             self._pipeline.begin(epoch=epoch, plans=plans)
@@ -113,8 +112,6 @@ class Prefetcher:
             self._ended_early()
         assembled = self._assembly.assemble(batch, skip=self._recipe.skip_errors)
         self._stats.held_copies = self._assembly.copies
-        if piece is not None and self._recipe.load is None:
-            self.source_state = piece.source_state
         return batch.plan, assembled
 
     def close(self, timeout_s: float) -> None:
@@ -406,10 +403,13 @@ class Prefetcher:
         elif self._begin is not None:
             self._begin = self._begin._replace(skip=self._begin.skip + done.pieces[0].covered)
 
-    def _drain(self, worker: int) -> None:
-        """What it had said before it ended."""
-        while worker in self._channels and self._answer(worker):
-            pass
+    def _drain(self, worker: int, deadline: float = 0.0) -> None:
+        """What it had said before it ended; later not its end, which a process that it forked may hold."""
+        while (channel := self._channels.get(worker)) is not None:
+            if channel.is_readable(deadline):
+                self._answer(worker)
+            else:
+                self._drop(worker)
 
     def _drop(self, worker: int) -> None:
         channel = self._channels.pop(worker)
@@ -442,8 +442,9 @@ class Prefetcher:
         assert self._pipeline is not None
         workers = sorted(self._channels)
         self._poll.unregister(self._pool.fileno())
+        deadline = time.monotonic() + ENDING_S
         for worker in workers:
-            self._drain(worker)
+            self._drain(worker, deadline)
         count = 1 if self._recipe.load is None else self._options.workers
         for worker in range(count):
             self._pipeline.worker_died(worker, None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
+import time
 from typing import Any, NamedTuple
 
 from trials.data.workers.shared_memory import SharedMemory
@@ -70,6 +72,12 @@ class Channel:
         memory = SharedMemory.attach(descriptors[0], writable=False)
         memory.close()
         return Received(pickle.loads(memory.bytes().tobytes()), tuple(descriptors[1:]))  # noqa: S301  # from our own process
+
+    def is_readable(self, deadline: float) -> bool:
+        """Whether ``receive`` need not wait, for a record or the end; looked at once, and again until ``deadline``."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
     def hang_up(self) -> None:
         """The other end sees the end at once, whoever else still holds this socket."""
