@@ -126,13 +126,12 @@ def _dispatching(
         events = stack.enter_context(closing(EventHub(queries=store.queries, lineage=store.lineage, clock=clock)))
         hub = AgentHub(dismiss=executor.dismiss, on_change=events.cluster_changed)
         go_on_in_time(clock, store.newest_at())
-        runners, wanted = list[Runner](), read_notify_file(settings.home)
+        folder, runners, wanted = settings.home / "workers", list[Runner](), read_notify_file(settings.home)
         notifier = stack.enter_context(closing(Notifier(settings.home, wanted)))
 
         def on_event(event: WorkerEvent) -> None:
             runners[0].submit(event)
 
-        folder = settings.home / "workers"
         pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
         stack.callback(pool.close)
         files = NodeFiles.of(settings, store.queries, lineage=store.lineage)
@@ -143,6 +142,7 @@ def _dispatching(
             incarnation=secrets.token_hex(4),
             perform=_performer(settings, files, lineage=store.lineage, hub=hub, pool=pool).perform,
             forget_agents=hub.close_all,
+            forget_workers=pool.stop_all,
             on_saved=notifier.look,
             on_committed=events.committed,
             service_lost_s=settings.service_lost_timeout,

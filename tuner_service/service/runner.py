@@ -49,13 +49,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Runner:
-    """``perform`` carries out one effect; ``forget_agents`` drops every channel, so that agents say hello again."""
+    """``perform`` carries out one effect; ``forget_agents`` drops every channel, so that agents say hello again.
+
+    ``forget_workers`` ends every worker: a dispatcher that is built anew starts those that it wants and knows no other.
+    """
 
     store: Store
     clock: Clock
     incarnation: str
     perform: Callable[[Effect], None]
     forget_agents: Callable[[], None]
+    forget_workers: Callable[[], None] = lambda: None
     on_saved: Callable[[Iterable[Experiment]], None] = lambda _: None  # experiments as they are on the disk now
     on_committed: Callable[[Changes, int], None] = lambda _, __: None  # with the sequence of the commit; never waits
     on_stepped: Callable[[Dispatcher], None] = lambda _: None  # after each step, to look at it; never waits
@@ -274,6 +278,7 @@ class Runner:
 
     def _rebuild(self) -> None:
         self.forget_agents()
+        self.forget_workers()
         groups, loaded, at = self.store.quota_groups(), self.store.load(), self.clock.now()
         try:
             dispatcher, effects = self._recovered(groups, loaded, at)

@@ -113,10 +113,14 @@ class WorkerPool:
             self._ending = [old for old in self._ending if not old.join(0)]
             self._ending.append(link)
 
-    def close(self) -> None:
-        self.spare.close()
+    def stop_all(self) -> None:
+        """Likewise each one that there is; others can be started."""
         for experiment_id in list(self._links):
             self.stop(experiment_id)
+
+    def close(self) -> None:
+        self.spare.close()
+        self.stop_all()
         for link in self._ending:
             link.join(CLOSE_TIMEOUT_S / len(self._ending))
 

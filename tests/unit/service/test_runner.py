@@ -60,6 +60,7 @@ class World:
         self.store, self.clock = WatchedStore(), HandClock()
         self.performed: list[e.Effect] = []
         self.forgotten = 0
+        self.working: set[str] = set()  # experiments that have a worker
         self.fails: list[Exception] = []
         self.runner = Runner(
             store=self.store,
@@ -67,12 +68,17 @@ class World:
             incarnation="life",
             perform=self._perform,
             forget_agents=self._forget_agents,
+            forget_workers=self.working.clear,
             gather_s=gather_s,
             pause_s=pause_s,
         )
 
     def _perform(self, effect: e.Effect) -> None:
         self.store.log.append(type(effect).__name__)
+        if isinstance(effect, e.StartWorker):
+            self.working.add(effect.experiment_id)
+        elif isinstance(effect, e.StopWorker):
+            self.working.discard(effect.experiment_id)
         self.performed.append(effect)
         if self.fails:
             raise self.fails.pop(0)
@@ -403,6 +409,20 @@ def test_after_a_step_that_could_not_be_saved_memory_is_built_from_the_rows_agai
     starts = world.orders(e.StartWorker)
     assert len(starts) == 2
     assert starts[1].generation > starts[0].generation
+
+
+def test_after_it_no_worker_is_left_that_nobody_wants(world: World, taken: c.QueueAnswered) -> None:
+    """One of a paused experiment lives on for a while, and the dispatcher that would have ended it is gone."""
+    world.submit(taken)
+    world.do(paused())
+    world.do(created("other"))
+    wait_until(lambda: world.working == {EXPERIMENT_ID, "other"})
+    world.store.refusals.append(StorageError("a key was violated"))
+    with pytest.raises(UnavailableError):
+        world.do(paused("other"))
+
+    wait_until(lambda: len(world.orders(e.StartWorker)) == 3)
+    assert world.working == {"other"}
 
 
 def test_a_bug_in_a_step_is_handled_like_a_failed_transaction(world: World) -> None:

@@ -1,4 +1,4 @@
-"""A worker that cannot be started, for whatever reason, is said to have died, and leaves nothing behind."""
+"""Workers begin and end: one that cannot be started, for whatever reason, is said to have died and leaves nothing."""
 
 from __future__ import annotations
 
@@ -143,4 +143,16 @@ def test_the_next_order_starts_the_worker(world: World) -> None:
 
     assert world.pool.count() == 1
     assert len(world.events) == 1
+    world.pool.close()
+
+
+def test_all_are_ended_and_others_can_be_started(world: World) -> None:
+    world.pool.start(ORDER)
+    world.pool.stop_all()
+
+    assert world.process.ended.is_set()
+    assert world.pool.count() == 0
+    world.process = FakeProcess()
+    world.pool.start(ORDER)
+    assert not world.process.ended.is_set()
     world.pool.close()
