@@ -2389,6 +2389,11 @@ export interface components {
             /** Items */
             items: components["schemas"]["CollectedExperiment"][];
             /**
+             * Kept
+             * @description those that were not removed, and are no items
+             */
+            kept: components["schemas"]["KeptExperiment"][];
+            /**
              * Removed
              * @description false: they were only looked up
              */
@@ -3382,6 +3387,22 @@ export interface components {
              * @default 2
              */
             last?: number;
+        };
+        /**
+         * KeptExperiment
+         * @description One that was due, and was resumed or deleted before its turn came.
+         */
+        KeptExperiment: {
+            /**
+             * Id
+             * @example 8f3k2
+             */
+            id: string;
+            /**
+             * Why
+             * @example experiment 8f3k2 is running and cannot be deleted; allowed: pause, stop
+             */
+            why: string;
         };
         /** KnownAlgorithm */
         KnownAlgorithm: {
@@ -9373,6 +9394,12 @@ export interface operations {
                      *           "reports": 12,
                      *           "status": "created",
                      *           "trials": 12
+                     *         }
+                     *       ],
+                     *       "kept": [
+                     *         {
+                     *           "id": "8f3k2",
+                     *           "why": "experiment 8f3k2 is running and cannot be deleted; allowed: pause, stop"
                      *         }
                      *       ],
                      *       "removed": false

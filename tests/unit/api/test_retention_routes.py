@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.api_service import ApiService, an_api_service
-from tests.builders import a_metric, a_trial
+from tests.builders import START, a_metric, a_trial
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ArchiveMoved, ExperimentDeleted
 from tuner_service.dispatcher.state import SetAside
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.service import retention
+from tuner_service.service.retention import Retention
 
 EXPERIMENTS = "/api/v1/experiments"
 
@@ -37,6 +38,34 @@ def test_what_is_being_moved_is_removed_by_who_moves_it(api: ApiService) -> None
     assert isinstance(command, ArchiveMoved)
     assert command.phase is ArchivePhase.REMOVING
     assert api.client.delete(f"{EXPERIMENTS}/{experiment_id}").status_code == 409, "nobody else may, from here on"
+
+
+def test_one_that_is_deleted_by_somebody_else_keeps_no_other_one(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed, gone, due = ended(api), ended(api), ended(api)
+    found = [api.queries.experiment(experiment_id) for experiment_id in (resumed, gone, due)]
+    monkeypatch.setattr(Retention, "due", lambda *_, **__: found)  # as they were when it looked
+    assert api.client.post(f"{EXPERIMENTS}/{resumed}/resume", json={}).status_code == 200
+    is_large = Retention.is_large
+
+    def looked(self: Retention, experiment_id: str) -> bool:
+        answer = is_large(self, experiment_id)
+        if experiment_id == due:  # the last look before the first is removed
+            api.runner.submit(ExperimentDeleted(at=START, experiment_id=gone)).result()
+        return answer
+
+    monkeypatch.setattr(Retention, "is_large", looked)
+
+    answer = api.client.post(f"{EXPERIMENTS}/collect", json={"older_than": "1s"})
+
+    assert answer.status_code == 200
+    assert [one["id"] for one in answer.json()["items"]] == [due]
+    assert {one["id"]: one["why"] for one in answer.json()["kept"]} == {
+        resumed: f"experiment {resumed} is running and cannot be deleted; allowed: pause, stop",
+        gone: f"there is no experiment {gone!r}",
+    }
+    assert [e.id for e in api.queries.experiments()] == [resumed]
 
 
 def test_what_has_damaged_rows_goes_however_much_it_has(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,8 +81,16 @@ class CollectedExperiment(Shown):
     bytes: Annotated[int, Field(description="about what its removal gives back", examples=[1_048_576])]
 
 
+class KeptExperiment(Shown):
+    """One that was due, and was resumed or deleted before its turn came."""
+
+    id: ExperimentId
+    why: Annotated[str, Field(examples=["experiment 8f3k2 is running and cannot be deleted; allowed: pause, stop"])]
+
+
 class Collected(Shown):
     items: list[CollectedExperiment]
+    kept: Annotated[list[KeptExperiment], Field(description="those that were not removed, and are no items")]
     removed: Annotated[bool, Field(description="false: they were only looked up")]
 
 

@@ -14,6 +14,7 @@ from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, json_response
 from tuner_service.api.routes.matching import require_experiment, view_for
 from tuner_service.api.routes.parameters import ExperimentIdPath
+from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.service.experiments import Services
 from tuner_service.service.retention import due_view
 
@@ -68,11 +69,16 @@ async def collect_experiments(request: Request, services: CurrentServices) -> Re
         return [(e.id, retention.is_large(e.id), due_view(e, retention.rows)) for e in found]
 
     found = await asyncio.to_thread(looked_up)
-    if not body.dry_run:
-        for experiment_id, is_large, _ in found:
-            await retention.delete(experiment_id, is_large=is_large)
-    views = [view for _, _, view in found]
-    return json_response({"items": views, "removed": not body.dry_run})
+    views, kept = [], []
+    for experiment_id, is_large, view in found:
+        try:
+            if not body.dry_run:
+                await retention.delete(experiment_id, is_large=is_large)
+        except (ConflictError, NotFoundError) as exc:  # somebody else was there first
+            kept.append({"id": experiment_id, "why": str(exc)})
+        else:
+            views.append(view)
+    return json_response({"items": views, "kept": kept, "removed": not body.dry_run})
 
 
 async def _shown(request: Request, services: Services, experiment_id: str) -> Response:

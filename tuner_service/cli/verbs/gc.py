@@ -90,7 +90,10 @@ def _seconds(given: str | float) -> float:
 def _by_service(client: Client, arguments: argparse.Namespace, older_than_s: float) -> int:
     """A service that runs removes them itself; what else nothing needs is collected while none does."""
     body = {"older_than": older_than_s, "dry_run": arguments.dry_run}
-    _print_due(client.call("POST", "/api/v1/experiments/collect", body=body).json()["items"], arguments)
+    answer = client.call("POST", "/api/v1/experiments/collect", body=body).json()
+    _print_due(answer["items"], arguments)
+    for kept in answer.get("kept", []):
+        say(f"careful: {kept['id']} is not removed: {kept['why']}")
     say("blobs, files and assets that nothing needs are collected by `tuner gc` while no service runs")
     return ExitCode.OK
 
