@@ -56,7 +56,7 @@ def blob_received(step: Step, command: BlobReceived) -> None:
         )
     step.changes.blobs[command.digest] = command.data
     fresh = step.state.fresh_blobs
-    fresh[command.digest] = None
+    fresh[command.digest] = fresh.pop(command.digest, 0) + 1
     if len(fresh) > FRESH_BLOBS_LIMIT:
         del fresh[next(iter(fresh))]
 

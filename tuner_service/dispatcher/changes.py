@@ -172,7 +172,7 @@ class Changes:
     named_assets: list[tuple[ExperimentId, str]] = field(default_factory=list)  # that trials left; digests
     unnamed_assets: list[tuple[ExperimentId, str]] = field(default_factory=list)  # that it needs no more; digests
     dropped_checkpoints: list[Checkpoint] = field(default_factory=list)  # and their blobs nobody else names
-    fresh_blobs: set[str] = field(default_factory=set)  # not named yet, and not to be removed with a dropped checkpoint
+    fresh_blobs: set[str] = field(default_factory=set)  # not named yet, and not to be removed with what is dropped
     snapshots: list[StoredSnapshot] = field(default_factory=list)  # the newest of (experiment, queue) is enough
     idempotency_keys: list[StoredIdempotencyKey] = field(default_factory=list)
     quota_groups: dict[str, QuotaGroup | None] = field(default_factory=dict)  # None: deleted

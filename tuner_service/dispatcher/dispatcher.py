@@ -138,6 +138,9 @@ class Dispatcher:
     def take_changes(self) -> Changes:
         """Everything to be written since the last call."""
         changes, self._changes = self._changes, Changes()
+        if changes.dropped_checkpoints or changes.deleted_experiments:
+            # Equal content has one blob, and an agent may just have been told that it is stored.
+            changes.fresh_blobs = set(self.state.fresh_blobs)
         return changes
 
     @property

@@ -46,9 +46,18 @@ def take(ts: TrialStep, saved: Saved) -> None:
     )
     ts.xs.checkpoints.setdefault(ts.number, []).append(checkpoint)
     ts.step.changes.checkpoints.append(checkpoint)
-    ts.step.state.fresh_blobs.pop(record.digest, None)
+    _named(ts, record.digest)
     for dropped in _unwanted(ts):
         _drop(ts, dropped)
+
+
+def _named(ts: TrialStep, digest: str) -> None:
+    """A row names these bytes now. Another record may still be on its way that names the same."""
+    fresh = ts.step.state.fresh_blobs
+    if fresh.get(digest, 0) > 1:
+        fresh[digest] -= 1
+    else:
+        fresh.pop(digest, None)
 
 
 def _unwanted(ts: TrialStep) -> list[Checkpoint]:
@@ -69,8 +78,6 @@ def _drop(ts: TrialStep, dropped: Checkpoint) -> None:
     step = ts.step
     ts.checkpoints.remove(dropped)
     step.changes.dropped_checkpoints.append(dropped)
-    # Equal content has one blob: the agent may just have been told that it is stored.
-    step.changes.fresh_blobs |= {dropped.digest} & step.state.fresh_blobs.keys()
     if rungs.is_inherited(ts.xs, dropped):
         return
     owner = dropped.agent_id if dropped.agent_id in step.state.agents else ts.live.agent_id

@@ -209,7 +209,8 @@ class DispatcherState:
     ledger: Ledger = field(default_factory=Ledger)  # what the live attempts hold
     placement_is_due: bool = True  # something has changed since trials were placed last
     short_since: float | None = None  # when trials were placed last, and some found no room that others may leave
-    fresh_blobs: dict[str, None] = field(default_factory=dict)  # stored, and not yet named by a row; oldest first
+    # Stored, and not yet named by a row: for how many records. Those that were received last come last.
+    fresh_blobs: dict[str, int] = field(default_factory=dict)
 
     def let_node_go(self, agent_id: str) -> None:
         """Nothing is started there any more; what attempts hold there they hold."""
