@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.data_samples import Coordinator, PlainStream, ShuffledStream, Square, Stream, jittered, same
+from tests.data_samples import Coordinator, PlainStream, ShuffledStream, Square, Stream, jittered, refusing_batch, same
 from tests.waiting import wait_until
 from trials.checkpoints.saving import WriterThread
 from trials.data import AsyncDataLoader, BrokenReferenceError, Reference, SampleError, SourceError, references
@@ -58,6 +58,28 @@ def test_an_iterable_that_raises_names_the_sample_after_the_good_batches(way: di
         with pytest.raises(SampleError, match="line 9 is damaged") as raised:
             next(iterator)
         assert raised.value.index == 9
+
+
+class Stateless(Stream):
+    """Its state cannot be had."""
+
+    def state_dict(self) -> dict[str, int]:
+        raise LookupError("the state is lost")
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+def test_an_iterable_whose_state_cannot_be_had_says_so_in_the_place_of_its_batch(way: dict[str, Any]) -> None:
+    with AsyncDataLoader(Stateless(30), 4, **way) as loader, pytest.raises(SampleError, match="the state is lost"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+def test_an_error_of_collate_fn_says_so_for_an_iterable_too(way: dict[str, Any]) -> None:
+    with (
+        AsyncDataLoader(Stream(30), 4, collate_fn=refusing_batch, **way) as loader,
+        pytest.raises(SampleError, match=r"collating them.*4 samples do not go together"),
+    ):
+        next(iter(loader))
 
 
 def test_a_killed_worker_reads_an_iterable_on_from_where_it_was() -> None:

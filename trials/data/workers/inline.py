@@ -163,5 +163,5 @@ class InlineBatches:
             self._plans = iter(())
         if not read.samples:
             return Assembled(value=None, empty=True, source_state=read.state)
-        value = self._recipe.collate(read.samples)
+        value = self._collated(plan, read.samples)
         return Assembled(value=value, samples=len(read.samples), source_state=read.state)

@@ -49,10 +49,11 @@ class IterableReader:
                     kept = [] if drop_last else samples
                     return Read(samples=kept, ended=True, state=self._state())
                 samples.append(maker.finish(keys, sample, number))
+            return Read(samples=samples, ended=False, state=self._state())
         except Exception as error:  # noqa: BLE001  # a user's iterable may raise anything; the trial gets it, in order
-            failed = failure(len(samples), part.items[len(samples)], error)
+            row = min(len(samples), count - 1)  # its state may raise, after the last one
+            failed = failure(row, part.items[row], error)
             return Read(samples=[], ended=True, state=None, failure=failed)
-        return Read(samples=samples, ended=False, state=self._state())
 
     def _started(self, maker: SampleMaker, keys: SampleKeys) -> Any:
         if self._iterator is None:
