@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from pathlib import Path
 
@@ -35,6 +36,10 @@ def asset_of_checkpoint(queries: Queries, assets: Assets, checkpoint: Checkpoint
             named = source / MANIFEST if is_folder else source
             if _sha256(named) != checkpoint.digest:
                 raise ConflictError(f"{name} is damaged: its digest is not {checkpoint.digest}")
+            if is_folder and (damaged := _damaged_part(source)) is not None:
+                raise ConflictError(
+                    f"{name} is damaged: the digest of its file {damaged} is not what its manifest says"
+                )
             sources = {p.name: p for p in source.iterdir()} if is_folder else {checkpoint.name: source}
             files = []
             for path, file in sources.items():
@@ -73,6 +78,18 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return ""
+
+
+def _damaged_part(folder: Path) -> str | None:
+    """The first file that is not as the manifest says, whose own digest was verified."""
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())["files"]
+        digests = {name: entry["digest"] for name, entry in said.items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return MANIFEST  # a script has saved something else by this name
+    # Looked up among what lies in the folder: a name in a manifest may lead anywhere.
+    found = {path.name: path for path in folder.iterdir()}
+    return next((name for name in digests if name not in found or _sha256(found[name]) != digests[name]), None)
 
 
 def _pieces(path: Path) -> tuple[str, ...]:
