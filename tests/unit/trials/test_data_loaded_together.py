@@ -130,7 +130,7 @@ def test_a_call_that_raises_though_each_sample_can_be_had_is_an_error_unless_err
         ([1], "1"),
         ([1, 2, 3], "3"),
     ],
-    ids=str,
+    ids=["none", "dict", "text", "iterator", "too few", "too many"],
 )
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_wrong_answer_is_told_whatever_is_done_with_bad_samples(answer: Any, said: str, on_error: str) -> None:
