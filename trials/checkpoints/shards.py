@@ -23,9 +23,10 @@ from typing import Any
 from trials.checkpoints import random_generators, torch_states
 from trials.checkpoints.shard_metadata import read_metadata
 from trials.checkpoints.shards_apart import bring_together
-from trials.checkpoints.verified_files import MANIFEST, digest_of, file_name, replace_file
+from trials.checkpoints.verified_files import digest_of, file_name, replace_file
 from trials.files import put_in_place, sync_folder
 from trials.wire.records import CheckpointRecord
+from trials.wire.shards import MANIFEST
 
 FORMAT = "trials-shards 1"
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import sys
@@ -21,12 +20,11 @@ from trials.files import BY_UMASK, draft_of, is_full_disk, put_in_place, write_a
 from trials.reports.spool_writer import FULL_DISK_PAUSE_S, FULL_DISK_TIMEOUT_S
 from trials.stores import opened_file
 from trials.wire.records import CheckpointRecord
+from trials.wire.shards import MANIFEST, MANIFEST_BYTES, digests_in
 
 DIRECT_FROM_BYTES = 4 << 20  # smaller files go through the page cache
 _WRITE_BYTES = 8 << 20
 _HASH_BYTES = 1 << 20
-MANIFEST_BYTES = 64 << 20
-MANIFEST = "manifest.json"  # of a checkpoint that is a folder of files, whose digests it names
 Done = TypeVar("Done")
 
 
@@ -128,7 +126,7 @@ def _damaged_file(path: Path, digest: str) -> str | None:
 def damaged_part(path: Path, digest: str) -> str | None:
     """Of a checkpoint that is a folder: the first file that is not as its manifest says, or the manifest itself."""
     data = manifest_of(path)
-    files = _files_of(data) if hashlib.sha256(data).hexdigest() == digest else None
+    files = digests_in(data) if hashlib.sha256(data).hexdigest() == digest else None
     if files is None:
         return f"{path.name}/{MANIFEST}"
     for name, digest_of_part in files.items():
@@ -137,14 +135,6 @@ def damaged_part(path: Path, digest: str) -> str | None:
         if name != part.name or not part.is_file() or digest_of(part) != digest_of_part:
             return f"{path.name}/{name}"
     return None
-
-
-def _files_of(manifest: bytes) -> dict[str, object] | None:
-    """The digest of each file; None where it is no manifest, which a script may have saved as one."""
-    try:
-        return {name: entry["digest"] for name, entry in json.loads(manifest)["files"].items()}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
 
 
 def digest_of(path: Path) -> str:

@@ -68,3 +68,12 @@ def test_one_of_several_files_of_which_one_is_damaged_becomes_none(tmp_path: Pat
 def test_one_whose_manifest_is_none_becomes_none(tmp_path: Path, manifest: bytes) -> None:
     with pytest.raises(ConflictError, match=r"its file manifest\.json is not what"):
         committed(tmp_path, saved(tmp_path / "saved", manifest))
+
+
+def test_a_manifest_is_read_no_further_than_one_can_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial saves what it likes by this name, and the service has it in memory."""
+    for module in ("trials.wire.shards", "tuner_service.service.assets.checkpoints"):
+        monkeypatch.setattr(f"{module}.MANIFEST_BYTES", len(MANIFEST) - 1)
+
+    with pytest.raises(ConflictError, match=r"its file manifest\.json is not what"):
+        committed(tmp_path, saved(tmp_path / "saved"))

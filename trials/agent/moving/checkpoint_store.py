@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trials.checkpoints.verified_files import MANIFEST
 from trials.stores import explained, is_url, place, remove_at, upload
+from trials.wire.shards import MANIFEST
 
 
 class CheckpointStore:

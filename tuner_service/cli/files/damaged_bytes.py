@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 
 from trials.stores import FileStore, StoreError
+from trials.wire.shards import MANIFEST, MANIFEST_BYTES, digests_in
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.trial import Checkpoint
 from tuner_service.ports import Queries
 
-MANIFEST = "manifest.json"  # of a checkpoint of several processes, which is a folder
-MANIFEST_BYTES = 64 << 20
 BLOCK_BYTES = 8 << 20
 
 
@@ -54,8 +52,10 @@ def _is_as_saved(store: FileStore, name: str, digest: str) -> bool:
     data = store.read(f"{name}/{MANIFEST}", length=MANIFEST_BYTES)
     if hashlib.sha256(data).hexdigest() != digest:
         return False
-    named = json.loads(data)["files"]
-    return all("/" not in part and _digest(store, f"{name}/{part}") == entry["digest"] for part, entry in named.items())
+    digests = digests_in(data)
+    if digests is None:
+        raise ValueError(f"its {MANIFEST} names no files")
+    return all("/" not in part and _digest(store, f"{name}/{part}") == said for part, said in digests.items())
 
 
 def _digest(store: FileStore, name: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from pathlib import Path
 
 from trials.stores import StoreError, fetch
 from trials.wire.manifests import AssetFile, digest_of_pieces, pieces_of, write_manifest
+from trials.wire.shards import MANIFEST, MANIFEST_BYTES, digests_in
 from tuner_service.domain.assets import AssetId, AssetKind
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.trial import Checkpoint
@@ -16,7 +16,6 @@ from tuner_service.ports import Queries
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.assets.uploads import NewAsset, in_words, manifest_file
 
-MANIFEST = "manifest.json"  # of a checkpoint of several files: its digest is the checkpoint's
 READ_BYTES = 16 << 20
 
 
@@ -82,11 +81,10 @@ def _sha256(path: Path) -> str:
 
 def _damaged_part(folder: Path) -> str | None:
     """The first file that is not as the manifest says, whose own digest was verified."""
-    try:
-        said = json.loads((folder / MANIFEST).read_bytes())["files"]
-        digests = {name: entry["digest"] for name, entry in said.items()}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return MANIFEST  # a script has saved something else by this name
+    with (folder / MANIFEST).open("rb") as file:
+        digests = digests_in(file.read(MANIFEST_BYTES + 1))  # a trial may have saved gigabytes by this name
+    if digests is None:
+        return MANIFEST
     # Looked up among what lies in the folder: a name in a manifest may lead anywhere.
     found = {path.name: path for path in folder.iterdir()}
     return next((name for name in digests if name not in found or _sha256(found[name]) != digests[name]), None)
