@@ -43,6 +43,11 @@ def save(  # noqa: PLR0913  # what a result says, one by one
     print(f"rounds of each row: {of_rounds}\n" * bool(of_rounds) + table(rows))
 
 
+def rounds_of(found: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """What was measured of each, round by round, as ``save`` keeps it."""
+    return [{"what": name, **row} for name, rounds in found.items() for row in rounds]
+
+
 def median_of(rounds: Sequence[Mapping[str, Any]], key: str) -> float:
     """Of the rounds that have it; 0 where none has."""
     return float(median([one[key] for one in rounds if key in one] or [0.0]))

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.machine import describe
 from benchmarks.reports import ours
-from benchmarks.writing import Row, median_of, save, spread
+from benchmarks.writing import Row, median_of, rounds_of, save, spread
 from tests.postgresql import INSTALL, Server, a_server, programs
 
 PEER = Path(__file__).resolve().parents[1] / "reports" / "peers" / "optuna_reports.py"
@@ -56,7 +56,7 @@ def main() -> int:
         machine=machine,
         rows=_rows(found),
         notes=NOTES,
-        rounds=[{"what": name, **row} for name, rounds in found.items() for row in rounds],
+        rounds=rounds_of(found),
         of_rounds=options.rounds,
     )
     return 0

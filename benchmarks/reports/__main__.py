@@ -12,7 +12,7 @@ from benchmarks import peers
 from benchmarks.machine import describe
 from benchmarks.reports import inside
 from benchmarks.reports.ours import Load, measure
-from benchmarks.writing import Row, median_of, save, spread
+from benchmarks.writing import Row, median_of, rounds_of, save, spread
 
 PEERS = Path(__file__).resolve().parent / "peers"
 TARGET_A_SECOND = 25_000
@@ -68,7 +68,7 @@ def main() -> int:
         machine=machine,
         rows=rows_of(found),
         notes=notes,
-        rounds=[{"what": name, **row} for name, rounds in found.items() for row in rounds],
+        rounds=rounds_of(found),
         of_rounds=options.rounds,
     )
     return 0

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.machine import describe
 from benchmarks.reports.ours import Load, measure
 from benchmarks.service import Service
-from benchmarks.writing import Row, median_of, save, spread, verdict
+from benchmarks.writing import Row, median_of, rounds_of, save, spread, verdict
 
 TARGET_A_SECOND = 25_000
 TARGET = "≤ 5"  # percent
@@ -64,14 +64,13 @@ def main() -> int:
             found.setdefault(name, []).append(row)
     command = f"python -m benchmarks.streams --rounds {options.rounds} --seconds {options.seconds:g}"
     command += f" --streams {options.streams} --pages {options.pages}"
-    rounds = [{"what": name, **row} for name, rows_ in found.items() for row in rows_]
     save(
         "streams",
         command=command,
         machine=machine,
         rows=rows_of(found),
         notes=NOTES,
-        rounds=rounds,
+        rounds=rounds_of(found),
         of_rounds=options.rounds,
     )
     return 0

@@ -70,8 +70,7 @@ class Recording:
         self.calls.append("damaged")
 
 
-def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> None:
-    recording = Recording()
+def recorded(recording: Recording) -> Trial:
     parts = TrialParts(
         parameters={},
         defaults={},
@@ -81,7 +80,12 @@ def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> Non
         phases=AlonePhases(),
         stop_file=None,
     )
-    with Trial(parts, environ={}) as trial:
+    return Trial(parts, environ={})
+
+
+def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> None:
+    recording = Recording()
+    with recorded(recording) as trial:
         trial.report(step=3, default=0.5)
         trial.save_checkpoint({"step": 3})
 
@@ -91,16 +95,7 @@ def test_reports_are_on_the_disk_before_a_checkpoint_that_knows_of_them() -> Non
 def test_before_a_sharded_checkpoint_the_ranks_hear_of_what_fails_on_one() -> None:
     """Reports, and the checkpoint before, are rank 0's alone: the others would wait for it."""
     recording = Recording()
-    parts = TrialParts(
-        parameters={},
-        defaults={},
-        sink=recording,
-        checkpoints=recording,
-        others=NoOtherTrials(),
-        phases=AlonePhases(),
-        stop_file=None,
-    )
-    with Trial(parts, environ={}) as trial:
+    with recorded(recording) as trial:
         trial.save_checkpoint({"step": 3}, step=3, sharded=True)
 
     assert recording.calls == ["write sharded", "sync", "close"]
@@ -263,21 +258,12 @@ def test_that_the_last_checkpoint_was_not_saved_is_told_where_the_other_ranks_he
     """They have begun to restore, too, and would wait for this rank."""
     recording = Recording()
     monkeypatch.setattr("trials.session.restored", lambda choose, **_: recording.calls.append("restore") or choose())
-    parts = TrialParts(
-        parameters={},
-        defaults={},
-        sink=recording,
-        checkpoints=recording,
-        others=NoOtherTrials(),
-        phases=AlonePhases(),
-        stop_file=None,
-    )
 
     def write(_: Image) -> CheckpointRecord:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(recording, "write", write)
-    with Trial(parts, environ={}) as trial:
+    with recorded(recording) as trial:
         trial.save_checkpoint({"step": 3}, step=3)
         with pytest.raises(CheckpointNotSavedError):
             trial.restore(into={})
