@@ -43,34 +43,111 @@ export const signedOut = signal(false);
 export const seen = new Seen();
 
 export const API = "/api/v1";
+/** For the beginning of an answer: longer than the service computes, at most, before it says that it could not. */
+export const HEAD_MS = 90_000;
+const BODY_MS = 300_000; // for the rest of it, on a slow line
 /** By this header the service knows its own page: no other origin can send it without being asked. */
 export const PAGE_HEADERS = { "X-Tuner-Page": "1" };
 
+/** A read is given up when nothing is heard of it for `HEAD_MS`. A change is not: it may have been made. */
 export async function ask<T>(method: string, path: string, asked: Asked = {}): Promise<Answer<T>> {
   const headers = headersOf(asked);
   const event = method === "GET" ? seen.eventFor(path) : "";
   if (event) headers.set("Last-Event-ID", event);
-  const response = await fetch(address(path), {
-    method,
-    headers,
-    credentials: "same-origin",
-    redirect: "error",
-    ...(asked.body === undefined ? {} : { body: JSON.stringify(asked.body) }),
-    ...(asked.signal ? { signal: asked.signal } : {}),
-  }).catch((error: unknown) => {
-    if (asked.signal?.aborted) throw error;
+  const patience = new Patience(asked.signal, method === "GET");
+  try {
+    const response = await fetch(address(path), {
+      method,
+      headers,
+      credentials: "same-origin",
+      redirect: "error",
+      signal: patience.signal,
+      ...(asked.body === undefined ? {} : { body: encoded(asked.body) }),
+    });
+    patience.begin(BODY_MS);
+    if (!response.ok) throw await problemOf(response);
+    const has = response.headers.get("x-tuner-event") ?? "";
+    if (has) seen.answered(method === "GET" ? path : null, has);
+    const isJson = (response.headers.get("content-type") ?? "").includes("json");
+    const body = (isJson ? await response.json() : await response.text()) as T;
+    return { body, etag: response.headers.get("etag"), headers: response.headers };
+  } catch (error) {
+    if (asked.signal?.aborted || error instanceof Problem || error instanceof SyntaxError) throw error;
     throw new Problem(
       UNREACHABLE,
       "No answer",
       "the service does not answer; the page tries again by itself",
     );
-  });
-  if (!response.ok) throw await problemOf(response);
-  const has = response.headers.get("x-tuner-event") ?? "";
-  if (has) seen.answered(method === "GET" ? path : null, has);
-  const isJson = (response.headers.get("content-type") ?? "").includes("json");
-  const body = (isJson ? await response.json() : await response.text()) as T;
-  return { body, etag: response.headers.get("etag"), headers: response.headers };
+  } finally {
+    patience.end();
+  }
+}
+
+/** Reads under way: of a connection that was lost meanwhile no answer may ever come. */
+const waiting = new Set<Patience>();
+
+/** Gives up every read that is under way: after the service was away. */
+export function giveUpReads(): void {
+  for (const one of [...waiting]) one.giveUp();
+}
+
+/** How long an answer is waited for, and whether it is wanted still. */
+class Patience {
+  private readonly over = new AbortController();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    private readonly wanted: AbortSignal | undefined,
+    private readonly isRead: boolean,
+  ) {
+    if (wanted?.aborted) this.over.abort(wanted.reason);
+    wanted?.addEventListener("abort", this.giveUp);
+    if (isRead) waiting.add(this);
+    this.begin(HEAD_MS);
+  }
+
+  get signal(): AbortSignal {
+    return this.over.signal;
+  }
+
+  begin(ms: number): void {
+    clearTimeout(this.timer);
+    if (this.isRead) this.timer = setTimeout(this.giveUp, ms);
+  }
+
+  readonly giveUp = (): void => this.over.abort(this.wanted?.reason);
+
+  end(): void {
+    clearTimeout(this.timer);
+    waiting.delete(this);
+    this.wanted?.removeEventListener("abort", this.giveUp);
+  }
+}
+
+/** NaN and the infinities are no JSON. As the texts that the API has for them they are understood or refused; null is neither. */
+function encoded(body: unknown): string {
+  return JSON.stringify(body, (_, value) =>
+    typeof value === "number" && !Number.isFinite(value) ? String(value) : value,
+  );
+}
+
+/** For `Idempotency-Key`. `crypto.randomUUID` is not there on a page that was opened by plain http from elsewhere. */
+export function newKey(): string {
+  const drawn = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(drawn, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** One key for as long as the same is asked for, however often that is: a second click makes no second one. */
+export class KeyOfBody {
+  private body = "";
+  private key = "";
+
+  of(body: Json | Record<string, unknown>): string {
+    const asked = encoded(body);
+    if (this.key === "" || asked !== this.body) this.key = newKey();
+    this.body = asked;
+    return this.key;
+  }
 }
 
 /** Reads under way that nobody waits for yet, by path. */

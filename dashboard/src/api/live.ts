@@ -1,7 +1,7 @@
 // Live changes: one stream for all tabs of a browser. The tab that holds the lock reads it and tells the others.
 // Where the service has no stream for it, the pages look again by themselves.
 import { signal } from "@preact/signals";
-import { API, PAGE_HEADERS, seen, signedOut } from "./client";
+import { API, giveUpReads, PAGE_HEADERS, seen, signedOut } from "./client";
 import { readEvents, type ServerEvent } from "./sse";
 
 /**
@@ -100,6 +100,7 @@ function enter(state: Connection): void {
   else if (state !== "connecting" && before === "lost") {
     lostSince.value = null;
     cameBackAt.value = Date.now();
+    giveUpReads();
     notify(["*"], true);
   }
 }

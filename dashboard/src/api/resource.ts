@@ -1,7 +1,7 @@
 // What a page reads: kept while it is read anew, so that nothing jumps, and read anew when the service says so.
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { Problem } from "./client";
+import { Problem, UNREACHABLE } from "./client";
 import { type Topic, watch } from "./live";
 
 export interface Resource<T> {
@@ -16,11 +16,15 @@ const BUSY_MS = 1_000;
 /** From one look to the next so many times as long as the last one took: a busy service is asked less often. */
 export const REST = 8;
 const MOST_BETWEEN_MS = 3_000; // however long that was
+/** What could not be had for a reason that passes is asked for again after so long, then twice as long, up to the most. */
+export const RETRY_MS = 2_000;
+export const MOST_RETRY_MS = 32_000;
 
 /**
  * Calls `load` now and whenever one of `topics` has changed; never twice at once, and not sooner than `pace` after the
  * last time, but for what this page has done itself. While one change follows another, that pause is doubled each time,
- * up to a second or twice `pace`; the first change after so long a rest is read at once.
+ * up to a second or twice `pace`; the first change after so long a rest is read at once. Where the service could not
+ * answer, it is asked again by and by although nobody says that anything has changed.
  */
 export function makeResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -38,10 +42,14 @@ export function makeResource<T>(
   let pause = pace;
   const longest = Math.max(BUSY_MS, 2 * pace);
   let timer: ReturnType<typeof setTimeout> | undefined;
+  let retry: ReturnType<typeof setTimeout> | undefined;
+  let patience = RETRY_MS;
   let abort = new AbortController();
   let closed = false;
 
   async function run(): Promise<void> {
+    clearTimeout(timer);
+    clearTimeout(retry);
     timer = undefined;
     busy = true;
     again = soonAgain = false;
@@ -52,9 +60,13 @@ export function makeResource<T>(
       if (!closed) {
         data.value = found;
         problem.value = undefined;
+        patience = RETRY_MS;
       }
     } catch (error) {
-      if (!closed && !abort.signal.aborted) problem.value = asProblem(error);
+      if (!closed && !abort.signal.aborted) {
+        problem.value = asProblem(error);
+        if (mayPass(problem.value)) retryLater();
+      }
     } finally {
       busy = false;
       const took = performance.now() - begun;
@@ -63,6 +75,11 @@ export function makeResource<T>(
       pause = Math.min(longest, 2 * pause);
       if (again && !closed) reload(soonAgain);
     }
+  }
+
+  function retryLater(): void {
+    retry = setTimeout(run, patience);
+    patience = Math.min(MOST_RETRY_MS, 2 * patience);
   }
 
   function reload(soon: boolean): void {
@@ -89,6 +106,7 @@ export function makeResource<T>(
       stop();
       abort.abort();
       clearTimeout(timer);
+      clearTimeout(retry);
       timer = undefined;
     };
   }
@@ -101,6 +119,11 @@ export function makeResource<T>(
  */
 function untilTick(from: number, rest: number, tick: number): number {
   return Math.ceil((from + rest - tick / 2) / tick) * tick - from;
+}
+
+/** Whether the same read may come to something later, although nothing has changed. */
+function mayPass({ status }: Problem): boolean {
+  return status === UNREACHABLE || status === 408 || status === 429 || status >= 500;
 }
 
 export function asProblem(error: unknown): Problem {

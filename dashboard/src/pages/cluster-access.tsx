@@ -7,11 +7,10 @@ import type { BrowserSession, ListedToken, NewToken } from "../api/shapes";
 import { act } from "../parts/actions";
 import { Copyable, faultWords, Loading, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
-import { say } from "../parts/notices";
+import { lastingOf } from "../parts/entered";
 import { ago, clock, moment } from "../state/format";
 import { now } from "../state/now";
 
-const DAY_S = 86_400;
 const ROLES: readonly [ListedToken["role"], string][] = [
   ["read_only", "reads"],
   ["operator", "reads and changes experiments"],
@@ -169,19 +168,16 @@ function NewTokenForm({ onMade }: { onMade(token: NewToken): void }) {
   const name = useSignal("");
   const role = useSignal<ListedToken["role"]>("read_only");
   const days = useSignal("");
+  const fault = useSignal("");
   const make = async () => {
-    const lasts = Number(days.value);
+    fault.value = "";
     try {
-      const body = {
-        name: name.value.trim(),
-        role: role.value,
-        expires_in: lasts > 0 ? lasts * DAY_S : null,
-      };
+      const body = { name: name.value.trim(), role: role.value, expires_in: lastingOf(days.value) };
       onMade(await send<NewToken>("tokens", body));
       name.value = "";
       days.value = "";
     } catch (error) {
-      say(faultWords(asProblem(error)), "bad");
+      fault.value = faultWords(asProblem(error));
     }
     touch("access");
   };
@@ -219,7 +215,7 @@ function NewTokenForm({ onMade }: { onMade(token: NewToken): void }) {
         class="days"
         aria-label="days that the new token is good"
         placeholder="days, or for ever"
-        inputMode="numeric"
+        aria-invalid={fault.value !== ""}
         value={days.value}
         onInput={(event) => {
           days.value = event.currentTarget.value;
@@ -228,6 +224,11 @@ function NewTokenForm({ onMade }: { onMade(token: NewToken): void }) {
       <button type="submit" disabled={!name.value.trim()}>
         Make a token
       </button>
+      {fault.value && (
+        <span class="fault" role="alert">
+          {fault.value}
+        </span>
+      )}
     </form>
   );
 }

@@ -1,21 +1,21 @@
 // Quota groups: how many GPUs each may hold, and who draws from it.
 import { useSignal } from "@preact/signals";
 import { ask as request } from "../api/client";
+import { changeGroup, makeGroup } from "../api/groups";
 import { touch } from "../api/live";
 import { may } from "../api/session";
 import type { QuotaGroup } from "../api/shapes";
 import { act } from "../parts/actions";
 import { EditInPlace, To } from "../parts/controls";
 import { ask } from "../parts/dialog";
+import { numberOf } from "../parts/entered";
 import { experimentPath } from "../state/address";
 import { number } from "../state/format";
 
 export function Groups({ groups, names }: { groups: QuotaGroup[]; names: ReadonlyMap<string, string> }) {
   const name = useSignal("");
-  const put = async (group: string, gpus: number | null, borrows: boolean) => {
-    const known = groups.find((one) => one.name === group); // cores and memory are set by the command line
-    const others = { cpus: known?.cpus ?? null, memory: known?.memory_bytes ?? null };
-    await request("PUT", `quota-groups/${encodeURIComponent(group)}`, { body: { ...others, gpus, borrows } });
+  const setGpus = async (group: string, text: string) => {
+    await changeGroup(group, { gpus: text === "" ? null : numberOf(text) });
     touch("cluster");
   };
   const remove = (group: string) =>
@@ -61,7 +61,8 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
                     type="number"
                     value={String(group.gpus ?? "")}
                     shown={group.gpus === null ? "no bound" : number(group.gpus)}
-                    onSave={(text) => put(group.name, text === "" ? null : Number(text), group.borrows)}
+                    hint="empty: no bound"
+                    onSave={(text) => setGpus(group.name, text)}
                   />
                 </td>
                 <td>
@@ -71,13 +72,10 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
                     disabled={!may("set_quota_group")}
                     title={may("set_quota_group") ? "" : "admins change it"}
                     checked={group.borrows}
-                    onChange={(event) =>
-                      void act(
-                        () => put(group.name, group.gpus, event.currentTarget.checked),
-                        "Changed",
-                        "cluster",
-                      )
-                    }
+                    onChange={(event) => {
+                      const borrows = event.currentTarget.checked;
+                      void act(() => changeGroup(group.name, { borrows }), "Changed", "cluster");
+                    }}
                   />
                 </td>
                 <td>
@@ -106,7 +104,7 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
           onSubmit={(event) => {
             event.preventDefault();
             const made = name.value.trim();
-            void act(() => put(made, 1, true), `The group ${made} has a quota of 1 GPU`, "cluster").then(
+            void act(() => makeGroup(made), `The group ${made} has a quota of 1 GPU`, "cluster").then(
               (done) => {
                 if (done) name.value = "";
               },

@@ -7,6 +7,7 @@ import type { ExperimentBody, ExperimentDetail, Json } from "../api/shapes";
 import { change } from "../parts/actions";
 import { copy, EditInPlace, faultWords, To } from "../parts/controls";
 import { Download } from "../parts/download";
+import { numberOf } from "../parts/entered";
 import { say } from "../parts/notices";
 import { save } from "../plots/figure";
 import { experimentPath } from "../state/address";
@@ -92,7 +93,7 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
           type="number"
           value={String(view.priority)}
           shown={String(view.priority)}
-          onSave={(entered) => change(view.id, { priority: Number(entered) })}
+          onSave={async (entered) => change(view.id, { priority: numberOf(entered) })}
         />
         <h2>Everything of it</h2>
         <ul class="plain">

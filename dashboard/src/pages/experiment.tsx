@@ -10,6 +10,7 @@ import { trialsOf } from "../api/trials";
 import * as actions from "../parts/actions";
 import { Badge, copy, EditInPlace, Loading, To, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
+import { numberOf } from "../parts/entered";
 import { AddTrial, CloneDialog } from "../parts/experiment-dialogs";
 import { CopyIcon } from "../parts/icons";
 import { Menu } from "../parts/menu";
@@ -340,7 +341,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
       ? Math.max(0, view.running_s + (now.value - loadedAt(view)) / 1_000)
       : view.running_s;
   const change = (field: "trials" | "parallel" | "duration") => async (text: string) => {
-    const value = field === "duration" ? text : Number(text);
+    const value = field === "duration" ? text : numberOf(text);
     await actions.change(id, { budget: { [field]: value } });
   };
   return (

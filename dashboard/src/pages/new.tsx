@@ -1,13 +1,14 @@
 // A new experiment: a form beside its text, each kept in step; the size of the space and three draws before the start.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { ask, experimentUrl, read, send } from "../api/client";
+import { useEffect, useMemo } from "preact/hooks";
+import { ask, experimentUrl, KeyOfBody, read } from "../api/client";
 import { asProblem, useResource } from "../api/resource";
 import { caller, may } from "../api/session";
 import type { Algorithms, DryRun, ExperimentDetail, Json, Values } from "../api/shapes";
-import { Empty, To } from "../parts/controls";
+import * as actions from "../parts/actions";
+import { Empty, faultWords, To } from "../parts/controls";
 import { say } from "../parts/notices";
-import { experimentPath, go, query } from "../state/address";
+import { experimentPath, query } from "../state/address";
 import { type FieldFault, put, STARTER } from "../state/draft";
 import { cell, number, numeric } from "../state/format";
 import { fileOf } from "./experiment-files";
@@ -37,6 +38,8 @@ function Draft() {
   const syntax = useSignal("");
   const faults = useSignal<readonly FieldFault[]>([]);
   const told = useSignal<DryRun | null>(null);
+  const busy = useSignal(false);
+  const keys = useMemo(() => new KeyOfBody(), []);
 
   const fromText = (written: string, library: Yaml) => {
     text.value = written;
@@ -87,17 +90,18 @@ function Draft() {
   }, [draft.value, syntax.value]);
 
   const start = async () => {
+    busy.value = true;
     try {
-      const made = await send<ExperimentDetail>("experiments", draft.value, { key: crypto.randomUUID() });
-      say(`${made.name} has started`);
-      go(experimentPath(made.id));
+      await actions.start(draft.value, keys);
     } catch (error) {
       const problem = asProblem(error);
       faults.value = problem.faults;
-      say(problem.detail, "bad");
+      say(faultWords(problem), "bad");
+    } finally {
+      busy.value = false;
     }
   };
-  const ready = told.value !== null && syntax.value === "" && faults.value.length === 0;
+  const ready = told.value !== null && syntax.value === "" && faults.value.length === 0 && !busy.value;
   return (
     <>
       <div class="page-head">

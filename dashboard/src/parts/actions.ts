@@ -1,5 +1,5 @@
 // What people do to experiments and trials: a request, a word that it was done, and everything is read anew.
-import { experimentUrl, ask as request, send, trialUrl } from "../api/client";
+import { experimentUrl, type KeyOfBody, ask as request, send, trialUrl } from "../api/client";
 import { touch } from "../api/live";
 import { asProblem } from "../api/resource";
 import type { ExperimentDetail, Trial, Values } from "../api/shapes";
@@ -21,6 +21,17 @@ export async function act(work: () => Promise<unknown>, done: string, ...topics:
   }
 }
 
+const underWay = new Map<string, Promise<void>>();
+
+/** Does it, unless what has that name is being done already: a double click is one click. */
+function once(name: string, work: () => Promise<void>): Promise<void> {
+  const begun = underWay.get(name);
+  if (begun) return begun;
+  const done = work().finally(() => underWay.delete(name));
+  underWay.set(name, done);
+  return done;
+}
+
 export const pause = (id: string) =>
   act(() => send(experimentUrl(id, "/pause")), "Paused: no new trials; those that run go on", id);
 export const resume = (id: string) => act(() => send(experimentUrl(id, "/resume")), "The search goes on", id);
@@ -37,32 +48,43 @@ export const archive = (id: string) =>
 export const unarchive = (id: string) =>
   act(() => send(experimentUrl(id, "/unarchive")), "Its metrics are being put back", id);
 
-export async function retryFailed(id: string): Promise<void> {
-  await act(
-    () => send(experimentUrl(id, "/trials/retry")),
-    "Each failed trial runs again as a new trial",
-    id,
-  );
+export function retryFailed(id: string): Promise<void> {
+  return once(`retry the failed of ${id}`, async () => {
+    await act(
+      () => send(experimentUrl(id, "/trials/retry")),
+      "Each failed trial runs again as a new trial",
+      id,
+    );
+  });
 }
 
-export async function clone(id: string, body: Values): Promise<void> {
-  await act(
-    async () => {
-      const made = await send<ExperimentDetail>(experimentUrl(id, "/clone"), body, {
-        key: crypto.randomUUID(),
-      });
-      go(experimentPath(made.id));
-    },
-    "A new experiment like it has started",
-    "*",
-  );
+/** Starts what was written and goes there. Raises a Problem with the fields that are wrong. */
+export function start(draft: Values, keys: KeyOfBody): Promise<void> {
+  return once("start", async () => {
+    const made = await send<ExperimentDetail>("experiments", draft, { key: keys.of(draft) });
+    say(`${made.name} has started`);
+    go(experimentPath(made.id));
+    touch("*");
+  });
+}
+
+/** Starts another one like it and goes there. Raises a Problem with the fields that are wrong. */
+export function clone(id: string, body: Values, keys: KeyOfBody): Promise<void> {
+  return once(`clone ${id}`, async () => {
+    const made = await send<ExperimentDetail>(experimentUrl(id, "/clone"), body, { key: keys.of(body) });
+    say("A new experiment like it has started");
+    go(experimentPath(made.id));
+    touch("*");
+  });
 }
 
 /** Raises a Problem with the fields that are wrong. */
-export async function addTrial(id: string, parameters: Values, outside: boolean): Promise<void> {
-  const made = await send<Trial>(experimentUrl(id, "/trials"), { parameters, outside_space: outside });
-  say(`Trial ${made.number} waits for a place`);
-  touch(id);
+export function addTrial(id: string, parameters: Values, outside: boolean): Promise<void> {
+  return once(`add to ${id}`, async () => {
+    const made = await send<Trial>(experimentUrl(id, "/trials"), { parameters, outside_space: outside });
+    say(`Trial ${made.number} waits for a place`);
+    touch(id);
+  });
 }
 
 export async function change(id: string, body: Values): Promise<void> {
@@ -73,13 +95,15 @@ export async function change(id: string, body: Values): Promise<void> {
 export const stopTrial = (id: string, number: number) =>
   act(() => send(trialUrl(id, number, "/stop")), `Trial ${number} is given up`, id);
 
-export async function retryTrial(id: string, number: number): Promise<void> {
-  await act(
-    async () => {
-      const made = await send<Trial>(trialUrl(id, number, "/retry"));
-      go(trialPath(id, made.number));
-    },
-    `Trial ${number} is tried again`,
-    id,
-  );
+export function retryTrial(id: string, number: number): Promise<void> {
+  return once(`retry ${id}/${number}`, async () => {
+    await act(
+      async () => {
+        const made = await send<Trial>(trialUrl(id, number, "/retry"));
+        go(trialPath(id, made.number));
+      },
+      `Trial ${number} is tried again`,
+      id,
+    );
+  });
 }

@@ -143,11 +143,23 @@ export function Trouble({ problem, onAgain }: { problem: Problem; onAgain?: () =
 
 export async function copy(text: string, what = "Copied"): Promise<void> {
   try {
-    await navigator.clipboard.writeText(text);
+    // A page that was opened by plain http from elsewhere has no clipboard.
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else if (!copyMarked(text)) throw new Error("not copied");
     say(what);
   } catch {
     say("The browser did not let the page copy; the text can be marked by hand", "bad");
   }
+}
+
+function copyMarked(text: string): boolean {
+  const field = document.createElement("textarea");
+  field.value = text;
+  (document.querySelector("dialog[open]") ?? document.body).append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  return done;
 }
 
 export function Copyable({ text, label }: { text: string; label?: string }) {

@@ -1,11 +1,14 @@
 // A trial of one's own, and a clone.
 import { useSignal } from "@preact/signals";
-import type { Problem } from "../api/client";
+import { useMemo } from "preact/hooks";
+import { KeyOfBody, type Problem } from "../api/client";
 import { asProblem } from "../api/resource";
 import type { ExperimentDetail, Json, Values } from "../api/shapes";
 import { type ParameterForm, parametersOf, rangeWords } from "../state/space";
 import * as actions from "./actions";
+import { faultWords } from "./controls";
 import { Dialog } from "./dialog";
+import { numberOf } from "./entered";
 
 /** What a field holds as a value; a text that is no JSON is that text. */
 export function typed(text: string, form: ParameterForm): Json {
@@ -33,8 +36,10 @@ export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose():
   );
   const outside = useSignal(false);
   const problem = useSignal<Problem | null>(null);
+  const busy = useSignal(false);
   const add = async () => {
     problem.value = null;
+    busy.value = true;
     const parameters: Values = {};
     for (const form of forms)
       if (values.value[form.name] !== "") parameters[form.name] = typed(values.value[form.name], form);
@@ -43,6 +48,8 @@ export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose():
       onClose();
     } catch (error) {
       problem.value = asProblem(error);
+    } finally {
+      busy.value = false;
     }
   };
   const faultOf = (name: string) =>
@@ -96,7 +103,7 @@ export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose():
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="primary">
+          <button type="submit" class="primary" disabled={busy.value}>
             Add it
           </button>
         </div>
@@ -157,16 +164,32 @@ function ParameterField({
   );
 }
 
+/** What a clone is asked for with; a field that is empty is left out. Raises a Problem where a number is none. */
+export function cloneOf(name: string, trials: string, seed: string): Values {
+  const body: Values = { name };
+  if (seed.trim()) body.seed = numberOf(seed);
+  if (trials.trim()) body.budget = { trials: numberOf(trials) };
+  return body;
+}
+
 export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
   const name = useSignal(view.name);
   const seed = useSignal("");
   const trials = useSignal(String(view.budget.trials ?? ""));
-  const start = () => {
-    const body: Values = { name: name.value };
-    if (seed.value.trim()) body.seed = Number(seed.value);
-    if (trials.value.trim()) body.budget = { trials: Number(trials.value) };
-    onClose();
-    void actions.clone(view.id, body);
+  const fault = useSignal("");
+  const busy = useSignal(false);
+  const keys = useMemo(() => new KeyOfBody(), []);
+  const start = async () => {
+    fault.value = "";
+    busy.value = true;
+    try {
+      await actions.clone(view.id, cloneOf(name.value, trials.value, seed.value), keys);
+      onClose();
+    } catch (error) {
+      fault.value = faultWords(asProblem(error));
+    } finally {
+      busy.value = false;
+    }
   };
   return (
     <Dialog title={`Clone ${view.name}`} onClose={onClose}>
@@ -175,7 +198,7 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
         class="fields"
         onSubmit={(event) => {
           event.preventDefault();
-          start();
+          void start();
         }}
       >
         <div class="field">
@@ -211,11 +234,16 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
             }}
           />
         </div>
+        {fault.value && (
+          <p class="fault" role="alert">
+            {fault.value}
+          </p>
+        )}
         <div class="dialog-actions">
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="primary">
+          <button type="submit" class="primary" disabled={busy.value}>
             Start the clone
           </button>
         </div>
