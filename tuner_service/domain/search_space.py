@@ -20,14 +20,15 @@ from functools import cached_property
 from typing import Any
 
 from tuner_service.domain import comparing, counting, unit_cube
-from tuner_service.domain.errors import Fault, InputError, SearchSpaceNotSupportedError
+from tuner_service.domain.errors import Fault, InputError, TemporarilyUnableError
 from tuner_service.domain.expressions import Expression
 from tuner_service.domain.ranges import Choice, Option, Parameter, Permutation, Range, Subset
 from tuner_service.domain.space_parsing import CONSTRAINTS, parse_parameters
 from tuner_service.domain.trial import Parameters
 from tuner_service.domain.values import value_key
 
-SAMPLE_LIMIT = 10_000  # draws until one keeps the constraints; then there is nothing to be found by drawing
+ACCEPTED_WITHIN = 10_000  # draws: a space of which none keeps the constraints is refused
+SAMPLE_LIMIT = 50 * ACCEPTED_WITHIN  # draws of an accepted one; far more, for what is rare is also late now and then
 GRID_SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking through more would take minutes
 # path -> a value; of a choice the index of its option, of a permutation or a subset the indices of its options
 Flat = dict[str, Any]
@@ -82,14 +83,21 @@ class SearchSpace:
     def sample(self, rng: random.Random) -> Parameters:
         """Independent draws from every range, which is uniform where the range is; drawn again outside a constraint.
 
-        SearchSpaceNotSupportedError when SAMPLE_LIMIT draws gave nothing that keeps the constraints.
+        TemporarilyUnableError when SAMPLE_LIMIT draws gave nothing that keeps the constraints: by a draw nobody can
+        tell that there is nothing, so it pauses an experiment and does not end it.
         """
-        for _ in range(SAMPLE_LIMIT):
+        parameters = self._drawn(rng, SAMPLE_LIMIT)
+        if parameters is None:
+            why = f"none of {SAMPLE_LIMIT} random draws keeps all {CONSTRAINTS} of the search space"
+            raise TemporarilyUnableError(f"{why}; narrow its ranges to where they hold")
+        return parameters
+
+    def _drawn(self, rng: random.Random, limit: int) -> Parameters | None:
+        for _ in range(limit):
             parameters = self.build(lambda _, range_: range_.sample(rng))
             if self.admits(parameters):
                 return parameters
-        why = f"none of {SAMPLE_LIMIT} draws keeps them; narrow the ranges to where they hold"
-        raise SearchSpaceNotSupportedError("sampling", CONSTRAINTS, why)
+        return None
 
     def admits(self, parameters: Parameters) -> bool:
         """Whether every constraint holds. One that names a parameter which is not there does."""
@@ -190,12 +198,9 @@ def parse_search_space(data: Any) -> SearchSpace:
         return SearchSpace(parameters=(), raw={})
     parameters, constraints = parse_parameters(data)
     space = SearchSpace(parameters=parameters, raw=data, constraints=constraints)
-    if constraints:
-        try:
-            space.sample(random.Random(0))  # noqa: S311  # a search, not a secret
-        except SearchSpaceNotSupportedError as exc:
-            message = f"none of {SAMPLE_LIMIT} random draws keeps all of these; narrow the ranges to where they hold"
-            raise InputError([Fault(pointer=f"/{CONSTRAINTS}", message=message)]) from exc
+    if constraints and space._drawn(random.Random(0), ACCEPTED_WITHIN) is None:  # noqa: S311, SLF001  # its own module
+        message = f"none of {ACCEPTED_WITHIN} random draws keeps all of these; narrow the ranges to where they hold"
+        raise InputError([Fault(pointer=f"/{CONSTRAINTS}", message=message)])
     return space
 
 

@@ -6,13 +6,16 @@ import json
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tuner_service.domain.errors import InputError, SearchSpaceNotSupportedError
+from tuner_service.domain import search_space
+from tuner_service.domain.errors import InputError, TemporarilyUnableError
 from tuner_service.domain.ranges import Permutation, Subset
 from tuner_service.domain.search_space import SearchSpace, parameters_key, parse_search_space
+from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.space_parsing import CONSTRAINT_LIMIT, ITEM_LIMIT
 
 OPTIMIZER = {"type": "categorical", "choices": ["sgd", "adam", "rms"]}
@@ -33,6 +36,12 @@ NESTED = {
     },
     "rate": {"type": "bool", "when": {"layer": "conv"}},
 }
+
+
+def impossible() -> SearchSpace:
+    """Which ``parse_search_space`` would have refused."""
+    nine = parse_search_space({"a": {"type": "int", "low": 9, "high": 9}, "constraints": ["a > 8"]})
+    return replace(parse_search_space({"a": SMALL}), constraints=nine.constraints)
 
 
 def draws(space: SearchSpace, count: int = 400) -> list[dict[str, Any]]:
@@ -160,18 +169,21 @@ def test_a_constrained_space_of_many_points_has_a_bound_for_its_size() -> None:
     assert parse_search_space({"a": UNIT, "constraints": ["a < 1"]}).size == math.inf
 
 
+def test_a_space_that_was_accepted_is_drawn_from_however_long_it_takes() -> None:
+    batch, accumulate = {"type": "int", "low": 16, "high": 256}, {"type": "int", "low": 1, "high": 64}
+    space = parse_search_space({"batch": batch, "a": accumulate, "constraints": ["batch * a == 4096"]})
+    parameters = space.sample(suggestion_generator(1, 21))  # whose first 10,000 draws keep nothing
+    assert parameters["batch"] * parameters["a"] == 4096
+
+
+def test_a_draw_that_finds_nothing_is_no_reason_to_end_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_space, "SAMPLE_LIMIT", 10)
+    with pytest.raises(TemporarilyUnableError, match=r"none of 10 .* constraints"):
+        impossible().sample(random.Random(0))
+
+
 def test_constraints_that_nothing_keeps_are_refused() -> None:
     assert "none of" in faults_of({"a": SMALL, "constraints": ["a > 5"]})["/constraints"]
-    space = parse_search_space({"a": SMALL, "constraints": ["a > 2"]})
-    impossible = SearchSpace(
-        parameters=space.parameters,
-        raw={},
-        constraints=parse_search_space(
-            {"a": {"type": "int", "low": 9, "high": 9}, "constraints": ["a > 8"]}
-        ).constraints,
-    )
-    with pytest.raises(SearchSpaceNotSupportedError, match="constraints"):
-        impossible.sample(random.Random(0))
 
 
 def test_faults_of_constraints_stand_at_their_places() -> None:
