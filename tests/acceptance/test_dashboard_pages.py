@@ -139,6 +139,29 @@ def test_an_address_that_is_none_says_so_on_the_page_and_leads_back(browser: Bro
         expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
 
 
+def test_trials_that_cannot_be_read_say_so_and_a_journal_has_no_page_past_its_end(
+    browser: Browser, hostile: Home
+) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab()
+        busy = {"title": "Service Unavailable", "status": 503, "detail": "the history is being read"}
+        page.route(re.compile("/table"), lambda route: route.fulfill(status=503, json=busy))
+        page.route(re.compile("/curves"), lambda route: route.fulfill(status=503, json=busy))
+        for tab in ("overview", "trials"):
+            page.goto(f"{window.url}/experiments/{hostile.id}?tab={tab}")
+            expect(page.get_by_role("alert")).to_contain_text(busy["detail"])
+        page.unroute(re.compile("/table"))
+        page.get_by_role("button", name="Try again").click()
+        page.locator("[data-row]").first.wait_for()
+        page.get_by_role("tab", name="Overview").click()
+        expect(page.get_by_role("alert")).to_contain_text(busy["detail"])  # of the curves alone
+        page.goto(f"{window.url}/experiments/{hostile.id}?tab=journal&from=100000")
+        page.locator(".journal li").first.wait_for()
+        page.get_by_label("filter the journal").fill("trial 1")
+        page.locator(".journal li").first.wait_for()
+        assert "from=" not in page.url
+
+
 def test_keys_walk_the_rows_and_open_one(browser: Browser, hostile: Home) -> None:
     with a_window(browser, hostile) as window:
         page = window.tab(f"/experiments/{hostile.id}?tab=trials&sort=number")

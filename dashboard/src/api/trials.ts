@@ -1,11 +1,12 @@
 // The trials of one experiment as columns, kept while the page is open and changed by what the service sends.
 import { type Signal, signal } from "@preact/signals";
 import { type TableAnswer, Trials } from "../state/columns";
-import { experimentUrl, read } from "./client";
+import { experimentUrl, Problem, read } from "./client";
 
-const COLUMNS = "number,status,reason,value,step,attempts,started_at,ended_at,running_s,parameters.*";
-
-const PAGE = 20_000; // trials of one answer
+const FIXED = "number,status,reason,value,step,attempts,started_at,ended_at,running_s";
+/** How parameters are asked for, and how many trials of one answer: a column for each of them, and all of a trial together. */
+const BY_NAME = { columns: `${FIXED},parameters.*`, limit: "20000" };
+const TOGETHER = { columns: `${FIXED},parameters`, limit: "1000" };
 
 interface Answer {
   columns: TableAnswer;
@@ -26,6 +27,20 @@ export function trialsOf(id: string): TrialsState {
   const trials = new Trials();
   const revision = signal(0);
   let since: string | null = null;
+  let form = BY_NAME;
+  /** Of a space that has more parameters than the service tells columns, those of a trial come together. */
+  async function ask(cursor: string | null, abort: AbortSignal): Promise<Answer> {
+    const query = new URLSearchParams(form);
+    if (cursor) query.set("cursor", cursor);
+    if (since !== null) query.set("since", since);
+    try {
+      return await read<Answer>(experimentUrl(id, `/table?${query}`), abort);
+    } catch (error) {
+      if (form === TOGETHER || !isTooWide(error)) throw error;
+      form = TOGETHER;
+      return ask(cursor, abort);
+    }
+  }
   return {
     trials,
     revision,
@@ -34,10 +49,7 @@ export function trialsOf(id: string): TrialsState {
       let newest: string | null = null;
       let changed = false;
       do {
-        const query = new URLSearchParams({ columns: COLUMNS, limit: String(PAGE) });
-        if (cursor) query.set("cursor", cursor);
-        if (since !== null) query.set("since", since);
-        const answer: Answer = await read(experimentUrl(id, `/table?${query}`), abort);
+        const answer: Answer = await ask(cursor, abort);
         newest ??= answer.revision;
         changed = trials.apply(answer.columns) || changed;
         cursor = answer.next;
@@ -49,4 +61,12 @@ export function trialsOf(id: string): TrialsState {
       return revision.value;
     },
   };
+}
+
+function isTooWide(error: unknown): boolean {
+  return (
+    error instanceof Problem &&
+    error.status === 422 &&
+    error.faults.some((fault) => fault.pointer === "/query/columns")
+  );
 }

@@ -11,7 +11,8 @@ import {
   ended,
   type QuotaGroup,
 } from "../api/shapes";
-import { Badge, Loading, To, Trouble } from "../parts/controls";
+import { Awaited, Stale } from "../parts/awaited";
+import { Badge, To } from "../parts/controls";
 import { experimentPath } from "../state/address";
 import { count } from "../state/format";
 import { isTroubled } from "../state/words";
@@ -47,18 +48,14 @@ export function ClusterPage() {
   );
   const all = found.data.value;
   document.title = "Cluster · Tuner";
-  if (!all)
-    return found.problem.value ? (
-      <Trouble problem={found.problem.value} onAgain={found.reload} />
-    ) : (
-      <Loading what="The cluster" />
-    );
+  if (!all) return <Awaited of={found} what="The cluster" />;
   const names = new Map(all.experiments.map((one) => [one.id, one.name]));
   return (
     <>
       <div class="page-head">
         <h1>Cluster</h1>
       </div>
+      <Stale of={found} what="The cluster" />
       <Nodes agents={all.agents} devices={all.devices} names={names} />
       <Executors executors={all.executors} />
       <Waiting experiments={all.experiments} />

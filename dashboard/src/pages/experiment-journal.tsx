@@ -3,7 +3,8 @@ import { useMemo } from "preact/hooks";
 import { experimentUrl, read } from "../api/client";
 import { useResource } from "../api/resource";
 import { type ExperimentDetail, type JournalLine, objectives, type Page } from "../api/shapes";
-import { Empty, Loading, Switch, To, Trouble } from "../parts/controls";
+import { Awaited, Stale } from "../parts/awaited";
+import { Empty, Switch, To } from "../parts/controls";
 import { amend, query, trialPath } from "../state/address";
 import { clock, count, moment } from "../state/format";
 import { journalWords, type Told } from "../state/words";
@@ -36,14 +37,10 @@ export function JournalTab({ view }: { view: ExperimentDetail }) {
         .reverse(),
     [told, everything, asked],
   );
-  if (!lines)
-    return found.problem.value ? (
-      <Trouble problem={found.problem.value} onAgain={found.reload} />
-    ) : (
-      <Loading what="The journal" />
-    );
+  if (!lines) return <Awaited of={found} what="The journal" />;
   return (
     <>
+      <Stale of={found} what="The journal" />
       <div class="bar">
         <input
           data-filter
@@ -52,12 +49,12 @@ export function JournalTab({ view }: { view: ExperimentDetail }) {
           placeholder="trial 37, stopped …   /"
           aria-label="filter the journal"
           value={query.value.get("j") ?? ""}
-          onInput={(event) => amend({ j: event.currentTarget.value })}
+          onInput={(event) => amend({ j: event.currentTarget.value, from: null })}
         />
         <Switch
           label="reports and starts too"
           on={everything}
-          onChange={(on) => amend({ all: on ? "1" : null })}
+          onChange={(on) => amend({ all: on ? "1" : null, from: null })}
         />
         <span class="muted" role="status">
           {count(shown.length, "line")}
@@ -80,8 +77,14 @@ function matches(words: Told, asked: string): boolean {
   return asked === "" || words.sentence.toLowerCase().includes(asked);
 }
 
+/** The first line of the page that the address asks for; past the end it is the last page. */
+export function firstShown(asked: string | null, lines: number): number {
+  const last = Math.max(0, Math.floor((lines - 1) / SHOWN) * SHOWN);
+  return Math.min(last, Math.max(0, Math.floor(Number(asked ?? 0)) || 0));
+}
+
 function Lines({ shown, id }: { shown: Entry[]; id: string }) {
-  const from = Math.max(0, Number(query.value.get("from") ?? 0) || 0);
+  const from = firstShown(query.value.get("from"), shown.length);
   return (
     <>
       <ol class="journal">

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { experimentUrl, read, readEarly } from "../api/client";
 import { outcomesOf } from "../api/live";
-import { useResource } from "../api/resource";
+import { type Resource, useResource } from "../api/resource";
 import {
   type BestAnswer,
   type Curves,
@@ -13,7 +13,8 @@ import {
   type Pareto,
 } from "../api/shapes";
 import type { TrialsState } from "../api/trials";
-import { Empty, Loading, To } from "../parts/controls";
+import { Awaited, Missing } from "../parts/awaited";
+import { Empty, To } from "../parts/controls";
 import { FilterField } from "../parts/filter";
 import { CurvesPlot } from "../plots/curves";
 import { HistoryPlot } from "../plots/history";
@@ -40,6 +41,8 @@ export interface Parts {
   view: ExperimentDetail;
   state: TrialsState;
   filtered: Filtered;
+  /** The reading of `state`. */
+  table: Resource<number>;
 }
 
 const curvesUrl = (id: string) => experimentUrl(id, "/curves?limit=100&points=200");
@@ -53,7 +56,7 @@ export function readOverviewEarly(id: string): void {
   readEarly(experimentUrl(id, "/best"));
 }
 
-export function OverviewTab({ view, state, filtered }: Parts) {
+export function OverviewTab({ view, state, filtered, table }: Parts) {
   const { id } = view;
   const { trials } = state;
   const { revision, passes } = filtered;
@@ -89,7 +92,7 @@ export function OverviewTab({ view, state, filtered }: Parts) {
   const parallelAxes = useAxes(trials, settled, view, importance.data.value);
   const parallelPasses = useMemo(() => passes, [settled, filtered.text]);
   const brushes = useMemo(() => brushesFor(filtered, parallelAxes), [filtered.text, parallelAxes]);
-  if (revision === 0) return <Loading what="The trials" />;
+  if (revision === 0) return <Awaited of={table} what="The trials" />;
   if (trials.length === 0)
     return (
       <Empty title="No trial yet" {...(view.status === "running" ? {} : { command: `tuner resume ${id}` })}>
@@ -122,6 +125,8 @@ export function OverviewTab({ view, state, filtered }: Parts) {
             shows={passesNumber}
           />
         )}
+        {!view.archive && <Missing of={curves} what="Learning curves" />}
+        <Missing of={pareto} what="The front" />
         {pareto.data.value && <ParetoPlot id={id} pareto={pareto.data.value} />}
         <div class="wide">
           <ParallelPlot
@@ -136,6 +141,8 @@ export function OverviewTab({ view, state, filtered }: Parts) {
             onBrush={(axis, found) => putBrush(filtered, axis, found)}
           />
         </div>
+        <Missing of={importance} what="What matters" />
+        <Missing of={best} what="Outlook" />
         {importance.data.value && (
           <ImportancePart
             importance={importance.data.value}

@@ -3,7 +3,8 @@ import { useMemo } from "preact/hooks";
 import { experimentUrl, read } from "../api/client";
 import { useResource } from "../api/resource";
 import type { Timeline } from "../api/shapes";
-import { Empty, Loading, Trouble } from "../parts/controls";
+import { Awaited, Stale } from "../parts/awaited";
+import { Empty } from "../parts/controls";
 import { type Span, TimelinePlot } from "../plots/timeline";
 import { duration, moment, percent } from "../state/format";
 import { now } from "../state/now";
@@ -29,12 +30,7 @@ export function TimelineTab({ view, state, filtered }: Parts) {
     });
     return passes ? all.filter((span) => passes[state.trials.rowOf(span.number) ?? -1] === 1) : all;
   }, [timeline, passes, began, state, filtered]);
-  if (!timeline)
-    return found.problem.value ? (
-      <Trouble problem={found.problem.value} onAgain={found.reload} />
-    ) : (
-      <Loading what="The timeline" />
-    );
+  if (!timeline) return <Awaited of={found} what="The timeline" />;
   if (spans.length === 0)
     return (
       <Empty title="Nothing has run yet">
@@ -45,6 +41,7 @@ export function TimelineTab({ view, state, filtered }: Parts) {
   const used = usage(spans, at);
   return (
     <>
+      <Stale of={found} what="The timeline" />
       <p class="note">
         {duration(used.busy)} of work in {duration(used.whole)}
         {used.whole > 0 &&

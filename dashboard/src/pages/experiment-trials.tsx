@@ -2,7 +2,8 @@
 import { useMemo } from "preact/hooks";
 import { experimentUrl } from "../api/client";
 import { objectives } from "../api/shapes";
-import { Badge, Empty, Loading, To } from "../parts/controls";
+import { Awaited } from "../parts/awaited";
+import { Badge, Empty, To } from "../parts/controls";
 import { Download } from "../parts/download";
 import { FilterField } from "../parts/filter";
 import { Menu } from "../parts/menu";
@@ -16,7 +17,7 @@ import type { Parts } from "./experiment-overview";
 
 const SHOWN_PARAMETERS = 8;
 
-export function TrialsTab({ view, state, filtered }: Parts) {
+export function TrialsTab({ view, state, filtered, table }: Parts) {
   const { trials } = state;
   const [objective] = objectives(view);
   const chosen = query.value.get("cols");
@@ -33,7 +34,7 @@ export function TrialsTab({ view, state, filtered }: Parts) {
     [trials, shown.join("\n"), filtered.revision],
   );
   const rows = useMemo(() => sorted(trials, filtered.rows, by, down), [trials, filtered, by, down]);
-  if (filtered.revision === 0) return <Loading what="The trials" />;
+  if (filtered.revision === 0) return <Awaited of={table} what="The trials" />;
   if (trials.length === 0)
     return <Empty title="No trial yet">They appear here as the tuner proposes them.</Empty>;
   const pick = (name: string) => {

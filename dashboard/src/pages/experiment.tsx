@@ -8,6 +8,7 @@ import { may } from "../api/session";
 import { type ExperimentDetail, ended, objectives, type Values } from "../api/shapes";
 import { trialsOf } from "../api/trials";
 import * as actions from "../parts/actions";
+import { Stale } from "../parts/awaited";
 import { Badge, copy, EditInPlace, Loading, To, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
 import { numberOf } from "../parts/entered";
@@ -42,7 +43,7 @@ const TABS: readonly [string, string][] = [
 export function ExperimentPage({ id }: { id: string }) {
   const detail = useResource([id], (signal) => read<ExperimentDetail>(experimentUrl(id), signal), [id]);
   const state = useMemo(() => trialsOf(id), [id]);
-  useResource([id, "table"], (signal) => state.load(signal), [id], TABLE_MS);
+  const table = useResource([id, "table"], (signal) => state.load(signal), [id], TABLE_MS);
   useEffect(() => {
     if (!query.peek().has("tab")) readOverviewEarly(id);
     const stop = watch([id], forgetEarly);
@@ -64,9 +65,10 @@ export function ExperimentPage({ id }: { id: string }) {
   const tab = TABS.some(([name]) => name === query.value.get("tab"))
     ? (query.value.get("tab") ?? "overview")
     : "overview";
-  const parts = { view, state, filtered };
+  const parts = { view, state, filtered, table };
   return (
     <>
+      <Stale of={detail} what="The experiment" />
       <Head view={view} />
       <div class="tabs" role="tablist" aria-label="Parts of the experiment" onKeyDown={tabKeys}>
         {TABS.map(([name, words]) => (
@@ -86,6 +88,7 @@ export function ExperimentPage({ id }: { id: string }) {
         ))}
       </div>
       <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${tab}`}>
+        {state.revision.value > 0 && <Stale of={table} what="The trials" />}
         {tab === "overview" && <OverviewTab {...parts} />}
         {tab === "trials" && <TrialsTab {...parts} />}
         {tab === "timeline" && <TimelineTab {...parts} />}

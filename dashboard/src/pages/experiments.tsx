@@ -6,7 +6,8 @@ import { useResource } from "../api/resource";
 import { may } from "../api/session";
 import { type Agent, type BestAnswer, type Device, type Experiment, ended, objectives } from "../api/shapes";
 import * as actions from "../parts/actions";
-import { Badge, Empty, Loading, To, Trouble } from "../parts/controls";
+import { Awaited, Stale } from "../parts/awaited";
+import { Badge, Empty, To } from "../parts/controls";
 import { ask } from "../parts/dialog";
 import { Sparkline } from "../plots/sparkline";
 import { amend, experimentPath, go, query } from "../state/address";
@@ -17,24 +18,20 @@ import { isTroubled, whyExperiment } from "../state/words";
 const MOST = 2_000;
 
 export function ExperimentsPage() {
-  const { data, problem, reload } = useResource(
+  const found = useResource(
     ["experiments"],
     (signal) => readAll<Experiment>("experiments?limit=1000", MOST, signal),
     ["*"],
   );
   const chosen = useSignal<ReadonlySet<string>>(new Set());
-  const all = data.value;
+  const all = found.data.value;
   const asked = query.value.get("q") ?? "";
   const sort = query.value.get("sort") ?? "-created";
   const shown = useMemo(() => arranged(all ?? [], asked, sort), [all, asked, sort]);
-  if (!all)
-    return problem.value ? (
-      <Trouble problem={problem.value} onAgain={reload} />
-    ) : (
-      <Loading what="The list of experiments" />
-    );
+  if (!all) return <Awaited of={found} what="The list of experiments" />;
   return (
     <>
+      <Stale of={found} what="The experiments" />
       <div class="page-head">
         <h1>Experiments</h1>
         <div class="grow" />
@@ -71,6 +68,7 @@ export function ExperimentsPage() {
               {shown.length === all.length
                 ? count(all.length, "experiment")
                 : `${shown.length} of ${all.length}`}
+              {all.length >= MOST && ", the newest; tuner ps lists all"}
             </span>
             <div class="grow" />
             <Chosen

@@ -6,6 +6,7 @@ import { asProblem, useResource } from "../api/resource";
 import { caller, may } from "../api/session";
 import type { Algorithms, DryRun, ExperimentDetail, Json, Values } from "../api/shapes";
 import * as actions from "../parts/actions";
+import { Awaited } from "../parts/awaited";
 import { Empty, faultWords, To } from "../parts/controls";
 import { say } from "../parts/notices";
 import { experimentPath, query } from "../state/address";
@@ -29,7 +30,8 @@ export function NewPage() {
 }
 
 function Draft() {
-  const yaml = useResource(["yaml"], () => import("yaml"), []).data.value;
+  const library = useResource(["yaml"], () => import("yaml"), []);
+  const yaml = library.data.value;
   const algorithms = useResource(["algorithms"], (signal) => read<Algorithms>("algorithms", signal), []).data
     .value;
   const from = query.value.get("from");
@@ -41,10 +43,10 @@ function Draft() {
   const busy = useSignal(false);
   const keys = useMemo(() => new KeyOfBody(), []);
 
-  const fromText = (written: string, library: Yaml) => {
+  const fromText = (written: string, by: Yaml) => {
     text.value = written;
     try {
-      const value = library.parse(written) as Json;
+      const value = by.parse(written) as Json;
       if (typeof value !== "object" || value === null || Array.isArray(value))
         throw new Error("an experiment is an object with fields");
       draft.value = value;
@@ -102,6 +104,7 @@ function Draft() {
     }
   };
   const ready = told.value !== null && syntax.value === "" && faults.value.length === 0 && !busy.value;
+  if (!yaml && library.problem.value) return <Awaited of={library} what="The form" />;
   return (
     <>
       <div class="page-head">

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { read, readAll, trialUrl } from "../api/client";
 import { useResource } from "../api/resource";
 import type { Checkpoint, TrialDetail, TrialFiles } from "../api/shapes";
+import { Missing } from "../parts/awaited";
 import { Copyable, Trouble } from "../parts/controls";
 import { Download } from "../parts/download";
 import { ago, bytes, clock, count, duration, moment, number, numeric } from "../state/format";
@@ -19,7 +20,7 @@ export function Checkpoints({ id, trial }: { id: string; trial: TrialDetail }) {
     1_000,
   );
   const all = found.data.value ?? [];
-  if (all.length === 0) return null;
+  if (all.length === 0) return <Missing of={found} what="Checkpoints" />;
   return (
     <section aria-labelledby="checkpoints">
       <h2 id="checkpoints">{count(all.length, "checkpoint")}</h2>

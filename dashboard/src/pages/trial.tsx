@@ -5,6 +5,7 @@ import { useResource } from "../api/resource";
 import { may } from "../api/session";
 import { type ExperimentDetail, type Metric, objectives, type TrialDetail, type Values } from "../api/shapes";
 import * as actions from "../parts/actions";
+import { Stale } from "../parts/awaited";
 import { Badge, Copyable, copy, Loading, Switch, To, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
 import { CopyIcon } from "../parts/icons";
@@ -45,6 +46,7 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
   document.title = `trial ${trial.number} · ${view?.name ?? id} · Tuner`;
   return (
     <>
+      <Stale of={found} what="The trial" />
       <Head trial={trial} id={id} view={view} />
       <div class="columns">
         <section aria-labelledby="parameters" class="figure">

@@ -1,0 +1,78 @@
+import { signal } from "@preact/signals";
+import type { VNode } from "preact";
+import { afterEach, expect, test, vi } from "vitest";
+import { Problem, UNREACHABLE } from "../src/api/client";
+import type { Resource } from "../src/api/resource";
+import { trialsOf } from "../src/api/trials";
+import { firstShown } from "../src/pages/experiment-journal";
+import { Awaited, Missing, Stale } from "../src/parts/awaited";
+import { Loading, Trouble } from "../src/parts/controls";
+
+let asked: URL[] = [];
+
+/** A service that answers at once. */
+function serve(answer: (url: URL) => [number, unknown]): void {
+  asked = [];
+  vi.stubGlobal("fetch", async (path: string) => {
+    const url = new URL(path, "http://box");
+    asked.push(url);
+    const [status, body] = answer(url);
+    return Response.json(body, { status });
+  });
+}
+
+afterEach(() => {
+  vi.unstubAllGlobals();
+});
+
+test("of a space with more parameters than columns the trials are read with those of each together", async () => {
+  const parameters = Object.fromEntries([...Array(250).keys()].map((place) => [`x${place}`, place]));
+  const tooWide = { errors: [{ pointer: "/query/columns", detail: "names 259 columns" }] };
+  serve((url) => {
+    if (url.searchParams.get("columns")?.includes("parameters.*")) return [422, tooWide];
+    const after = Number(url.searchParams.get("cursor") ?? 0);
+    const columns = { number: [after + 1], status: ["succeeded"], value: [1], parameters: [parameters] };
+    return [200, { columns, next: after < 1 ? "1" : null, revision: "a.1", since: null }];
+  });
+  const state = trialsOf("e");
+  await state.load(new AbortController().signal);
+  expect(state.trials.length).toBe(2);
+  expect(state.trials.find("x249")?.data[1]).toBe(249);
+  await state.load(new AbortController().signal);
+  expect(asked.at(-1)?.searchParams.get("since")).toBe("a.1");
+  expect(asked.filter((url) => url.search.includes("parameters.*"))).toHaveLength(1);
+});
+
+test("another refusal of the trials is the reader's to know", async () => {
+  serve(() => [503, { title: "busy", detail: "try again" }]);
+  await expect(trialsOf("e").load(new AbortController().signal)).rejects.toThrow("try again");
+});
+
+function resource(data: unknown, problem: Problem | undefined): Resource<unknown> {
+  return { data: signal(data), problem: signal(problem), reload: () => {} };
+}
+
+test("what cannot be read says so: in its place, over what there was, or among others", () => {
+  const busy = new Problem(503, "busy", "try again");
+  const kind = (shown: unknown) => (shown as VNode | null)?.type ?? null;
+  expect(kind(Awaited({ of: resource(undefined, undefined), what: "x" }))).toBe(Loading);
+  expect(kind(Awaited({ of: resource(undefined, busy), what: "x" }))).toBe(Trouble);
+  expect(kind(Stale({ of: resource(1, busy), what: "x" }))).toBe("p");
+  expect(kind(Stale({ of: resource(1, undefined), what: "x" }))).toBeNull();
+  expect(kind(Stale({ of: resource(1, new Problem(UNREACHABLE, "", "")), what: "x" }))).toBeNull();
+  expect(kind(Missing({ of: resource(undefined, busy), what: "x" }))).toBe("div");
+  expect(kind(Missing({ of: resource(1, busy), what: "x" }))).toBeNull();
+});
+
+test.each([
+  [null, 12, 0],
+  ["400", 900, 400],
+  ["500", 12, 0],
+  ["100000", 900, 800],
+  ["-3", 900, 0],
+  ["x", 900, 0],
+  ["400", 0, 0],
+  ["800", 800, 400],
+])("a journal from %s of %d lines is shown from %d", (from, lines, first) => {
+  expect(firstShown(from, lines)).toBe(first);
+});
