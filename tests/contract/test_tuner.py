@@ -74,6 +74,7 @@ SPACES: dict[str, dict[str, Any]] = {
         "constraints": ["batch * accumulate <= 256", "len(features) < 3 or optimizer == 'sgd'"],
     },
 }
+PLAIN = {name: {"type": "float", "low": 0, "high": 1} for name in "xy"}
 SMALL = {"a": {"_type": "choice", "_value": ["x", "y", "z"]}, "b": {"_type": "randint", "_value": [0, 4]}}
 WIDER = {"a": {"_type": "choice", "_value": ["x", "y", "z", "w"]}, "b": {"_type": "randint", "_value": [0, 2]}}
 SEED = 11
@@ -269,6 +270,23 @@ def test_a_snapshot_and_the_later_lines_give_the_same_tuner(
     for line in lines[at:]:
         loaded.take(line)
     assert next_answers(loaded, TRIALS + 1) == answers
+
+
+@pytest.mark.parametrize("status", [TrialStatus.EARLY_STOPPED, TrialStatus.FAILED, TrialStatus.SUCCEEDED])
+def test_a_search_goes_on_where_no_trial_has_ended_well(build: Build, status: TrialStatus) -> None:
+    space = parse_search_space(PLAIN)
+    tuner = build(PLAIN)
+    for number in range(1, 13):
+        parameters = space.sample(random.Random(number))
+        tuner.pending(number, parameters)
+        value = {TrialStatus.EARLY_STOPPED: parameters["x"], TrialStatus.SUCCEEDED: math.nan}.get(status)
+        own = status is TrialStatus.FAILED
+        tuner.observe(
+            TrialOutcome(number=number, status=status, parameters=parameters, value=value, step=number, own_failure=own)
+        )
+    suggestion = tuner.suggest(13, random.Random(1))
+    assert isinstance(suggestion, dict)
+    assert space.contains(suggestion)
 
 
 def test_parallel_suggestions_differ(case: Case, build: Build, space: dict[str, Any]) -> None:

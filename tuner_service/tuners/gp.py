@@ -31,6 +31,7 @@ OPTUNA, BOTORCH = "optuna", "botorch"
 class GpTuner(OptunaTuner):
     thinning = THINNING
     several_objectives = True
+    of_whole = True
     finest = FINEST_VALUES
     constrained = True
     proposes_likely = True  # asking again would cost a fit, and give the same maximum

@@ -177,16 +177,18 @@ class OptunaModel:
         *,
         make_sampler: Callable[[int], BaseSampler],
         joint: bool,
+        of_whole: bool = False,
         finest: float = math.inf,
         constrained: bool = False,
     ) -> None:
         """``joint``: parameters are drawn together, not one by one. ``finest``: as of ``Components``.
 
-        ``constrained``: failures break a constraint.
+        ``of_whole``: the joint model is one of trials that were not stopped early, and cannot be asked before there
+        are any. ``constrained``: failures break a constraint.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every new study
         self._space, self._objective, self._make_sampler, self._joint = space, objective, make_sampler, joint
-        self._constrained = constrained
+        self._of_whole, self._constrained = of_whole, constrained
         self._components = Components(space, finest=finest)
         self._storage = optuna.storages.InMemoryStorage()
         directions = directions_of(objective)
@@ -243,6 +245,8 @@ class OptunaModel:
         if self._space.is_conditional:
             inferred: dict[str, BaseDistribution] = sampler.infer_relative_search_space(study, scratch)
             return inferred
+        if self._of_whole and not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            return {}
         # Every trial has every parameter, so there is nothing to be inferred from the trials.
         return self._components.always_there()
 

@@ -68,7 +68,9 @@ class Population:
         trials = [self._judged(number, note) for number, note in enumerate(candidates)]
         sampler = self._made(size, seed, {})
         sampler.members, sampler.parents = trials, ()
-        return [candidates[trial.number] for trial in sampler.select_parent(self._study, 1)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it looks for the largest of no values where all are infinite
+            return [candidates[trial.number] for trial in sampler.select_parent(self._study, 1)]
 
     def child(self, parents: Sequence[TrialNote], options: dict[str, Any], *, size: int, seed: int) -> Parameters:
         """A new point: crossed from two of the parents and mutated. What it takes from neither is drawn at random.

@@ -21,6 +21,7 @@ from tuner_service.tuners.trial_notes import FAILED_ITSELF, RUNNING, Thinning, T
 class OptunaTuner(ModelTuner):
     thinning: ClassVar[Thinning]
     joint = True
+    of_whole: ClassVar[bool] = False  # True: the sampler's joint model needs a trial that was not stopped early
     finest: ClassVar[float] = math.inf  # a discrete range of more values is modelled as a continuous one
     constrained: ClassVar[bool] = False  # True: the sampler models a constraint, which failed trials break
 
@@ -70,6 +71,7 @@ class OptunaTuner(ModelTuner):
             self.objective,
             make_sampler=self._make_sampler,
             joint=self.joint,
+            of_whole=self.of_whole,
             finest=self.finest,
             constrained=self.constrained and any(note.state == FAILED_ITSELF for note in shown),
         )
