@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from trials.wire.addresses import ACTIVE_HEADER, address_told
 from tuner_service.client_paths import target_of, unwritable
-from tuner_service.client_tls import opened, system_context
+from tuner_service.client_tls import opened, system_context, was_closed
 from tuner_service.told import told
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
 REQUEST_TIMEOUT_S = 60.0
+KEPT_OPEN_S = 4.0  # after an answer, for the next request; a service closes a connection that is idle a little later
 STREAM_BYTES = 1 << 16
 REFUSING_STATUS = 300  # from here on: a redirect is not followed, since the token is of this address only
 UNAVAILABLE = 503
@@ -94,6 +96,7 @@ class ServiceConnection:
         self._admit, self._make_tls = admit, tls
         self._tls: ssl.SSLContext | None = None
         self._connection: HTTPConnection | None = None
+        self._idle_since = 0.0
         self._asked: str | None = None  # what was sent, whose answer is read by the call of the same
 
     def hang_up(self) -> None:
@@ -221,10 +224,11 @@ class ServiceConnection:
     ) -> Answer:
         import http.client  # here, because a command that starts a service has that started first
 
-        # A connection kept open may have been closed by the service meanwhile; a fresh one is tried once.
+        # A connection kept open may be closed by the service at this moment; a fresh one is tried once.
         is_repeatable = _is_repeatable(method, target, headers)
         if self._asked not in (None, target):
             self.close()
+        self._close_if_left()
         for is_last in (False, True):
             is_fresh = self._connection is None or self._connection.sock is None
             try:
@@ -233,7 +237,9 @@ class ServiceConnection:
                     connection.request(method, target, body=data, headers=dict(headers))
                 self._asked = None
                 response = connection.getresponse()
-                return Answer(status=response.status, headers=dict(response.headers.items()), data=response.read())
+                content = response.read()
+                self._idle_since = monotonic()
+                return Answer(status=response.status, headers=dict(response.headers.items()), data=content)
             except TimeoutError as exc:
                 self.close()
                 raise UnreachableError(f"{self.url} did not answer within {timeout_s:g} s") from exc
@@ -242,6 +248,14 @@ class ServiceConnection:
                 if is_last or is_fresh or not is_repeatable:
                     raise UnreachableError(f"no service answers at {self.url}: {exc}") from exc
         raise UnreachableError(f"no service answers at {self.url}")
+
+    def _close_if_left(self) -> None:
+        """What is sent on a connection that the service has closed, or is about to, may be lost without an answer."""
+        sock = None if self._connection is None else self._connection.sock
+        if sock is None or self._asked is not None:
+            return
+        if monotonic() - self._idle_since > KEPT_OPEN_S or was_closed(sock):
+            self.close()
 
     def _connect(self, timeout_s: float) -> HTTPConnection:
         connection = self._connection
@@ -258,8 +272,10 @@ class ServiceConnection:
 
 
 def _is_repeatable(method: str, target: str, headers: Mapping[str, str]) -> bool:
-    """Without harm: reads, creations that carry their key, and what is known by its digest."""
-    return method == "GET" or "Idempotency-Key" in headers or target.startswith("/api/v1/assets")
+    """Without harm: reads, what sets a whole, what a trial came to, creations with their key, what has a digest."""
+    is_told = method == "POST" and target.partition("?")[0].endswith("/tell")
+    is_known = "Idempotency-Key" in headers or target.startswith("/api/v1/assets")
+    return method in {"GET", "PUT"} or is_told or is_known
 
 
 def problem_of(answer: Answer) -> Mapping[str, Any]:

@@ -81,6 +81,15 @@ def opened(
     return connection
 
 
+def was_closed(connection: socket.socket) -> bool:
+    """Whether the other side has ended it, or says something that it was not asked for."""
+    import select
+
+    looking = select.poll()
+    looking.register(connection, select.POLLIN)
+    return bool(looking.poll(0))
+
+
 def _secured(connection: socket.socket, context: ssl.SSLContext, *, host: str) -> socket.socket:
     """``connection`` with TLS over it; NotTrustedError where who is there cannot show that they are ``host``."""
     import ssl

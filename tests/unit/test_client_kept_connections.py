@@ -1,0 +1,130 @@
+"""A connection that is kept open between two calls, and what the service may have done to it meanwhile."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from trials.agent.moving import service_files
+from tuner_service import client_http
+from tuner_service.api.connection_limits import IDLE_TIMEOUT_S
+from tuner_service.client import Client, UnreachableError
+from tuner_service.client_http import KEPT_OPEN_S
+
+ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"decision":"continue"}'
+
+
+class Service:
+    """Its ends of the connections that a client opens; each answers as often as it was told, and then hangs up."""
+
+    def __init__(self) -> None:
+        self.ends: list[socket.socket] = []
+        self.requests: list[bytes] = []
+        self._threads: list[threading.Thread] = []
+
+    def opened(self, _url: str, *, timeout_s: float, **_: object) -> HTTPConnection:
+        here, there = socket.socketpair()
+        self.ends.append(there)
+        connection = HTTPConnection("localhost", timeout=timeout_s)
+        connection.auto_open, connection.sock = 0, here
+        self._threads.append(threading.Thread(target=self._answer, args=(there, len(self.ends) == 1)))
+        self._threads[-1].start()
+        return connection
+
+    def _answer(self, there: socket.socket, is_first: bool) -> None:
+        """The first connection gives no answer to its second request."""
+        for number in (1, 2):
+            received = there.recv(65536)
+            if received:
+                self.requests.append(received)
+            if not received or (is_first and number == 2):
+                break
+            there.sendall(ANSWER)
+        there.shutdown(socket.SHUT_RDWR)
+
+    def hang_up(self) -> None:
+        self.ends[-1].shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        for end in self.ends:
+            end.close()
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    made = Service()
+    monkeypatch.setattr(client_http, "opened", made.opened)
+    with closing(made):
+        yield made
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:  # to which it connects
+    with closing(Client("http://localhost", "t")) as made:
+        yield made
+
+
+CHANGES: list[Callable[[Client], Any]] = [
+    lambda client: client.stop("e"),
+    lambda client: client.change("e", {}),
+    lambda client: client.change_search_space("e", {}),
+    lambda client: client.delete("e"),
+    lambda client: client.tell("e", {}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_after_the_service_has_closed_the_connection_goes_over_a_new_one(
+    service: Service, client: Client, change: Callable[[Client], Any]
+) -> None:
+    client.health()
+    service.hang_up()
+
+    change(client)
+
+    assert [len(service.ends), len(service.requests)] == [2, 2]
+
+
+def test_a_connection_that_is_idle_for_nearly_as_long_as_a_service_keeps_it_is_not_used(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.health()
+    later = client_http.monotonic() + KEPT_OPEN_S
+    monkeypatch.setattr(client_http, "monotonic", lambda: later)
+
+    client.stop("e")
+
+    assert len(service.ends) == 2
+
+
+def test_clients_let_go_of_a_connection_before_the_service_does() -> None:
+    assert max(KEPT_OPEN_S, service_files.KEPT_OPEN_S) < IDLE_TIMEOUT_S
+
+
+@pytest.mark.parametrize("change", [CHANGES[2], CHANGES[4]])
+def test_what_may_be_repeated_is_where_the_connection_ends_without_an_answer(
+    service: Service, client: Client, change: Callable[[Client], Any]
+) -> None:
+    client.health()
+
+    change(client)
+
+    assert [len(service.ends), len(service.requests)] == [2, 3]
+
+
+@pytest.mark.parametrize("change", [CHANGES[0], CHANGES[3]])
+def test_what_may_not_be_repeated_is_not(service: Service, client: Client, change: Callable[[Client], Any]) -> None:
+    client.health()
+
+    with pytest.raises(UnreachableError):
+        change(client)
+
+    assert [len(service.ends), len(service.requests)] == [1, 2]
