@@ -30,8 +30,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = Path(__file__).with_name("seconds.json")
-PART_S = 20.0  # that a pytest takes: longer, so that its start does not count; shorter, so that none is late at the end
-FILES_LIMIT = 8  # of one pytest
+PART_S = 40.0  # that a pytest takes: longer, so that its start does not count; shorter, so that none is late at the end
+FILES_LIMIT = 12  # of one pytest
 NO_TESTS = 5  # exit code of pytest where each test of its files was left out
 COUNTS = re.compile(r"(\d+) (passed|failed|error|errors|skipped|deselected|xfailed)\b")
 TOOK = re.compile(r"^(\d+\.\d+)s (?:call|setup|teardown) +(\S.*)$", re.MULTILINE)

@@ -24,7 +24,15 @@ from tests.mutants.sample_run import run_sample
 TIMEOUT_S = 180.0  # of the tests of one mutant; one that hangs was noticed
 # Mutants run beside each other: threads that wait for one another by spinning would be all that the cores do.
 ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-WARM = ("alembic", "numpy", "pydantic", "scipy.stats", "sqlalchemy", "torch")  # no plugins of pytest among them
+WARM = (
+    "alembic",
+    "numpy",
+    "pydantic",
+    "pytest",
+    "scipy.stats",
+    "sqlalchemy",
+    "torch",
+)  # no plugins of pytest among them
 
 
 def mutated(mutant: Mutant) -> str:
@@ -36,11 +44,14 @@ def mutated(mutant: Mutant) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
-def run_named(chosen: Sequence[Mutant], jobs: int) -> int:
-    """Says each mutant that nobody noticed, and each whose line stands elsewhere by now; 1 where there is one."""
+def run_named(chosen: Sequence[Mutant], jobs: int, *, passed: bool) -> int:
+    """Says each mutant that nobody noticed, and each whose line stands elsewhere by now; 1 where there is one.
+
+    ``passed``: all tests of this code have just passed, so those of the mutants are not run without one first.
+    """
     begin = time.monotonic()
     chosen = list(_testable(chosen))
-    untouched = sorted({mutant.tests for mutant in chosen})
+    untouched = [] if passed else sorted({mutant.tests for mutant in chosen})
     for tests, code, _ in each(untouched, partial(tested, finder=None), jobs=jobs, timeout_s=lambda _: TIMEOUT_S):
         if code != 0:
             print(f"without any mutant these tests fail: {' '.join(tests)}")
@@ -85,6 +96,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose path contains this")
     parser.add_argument("--sample", type=int, metavar="N", help="N changes drawn from the code, not the named ones")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
+    parser.add_argument(
+        "--passed", action="store_true", help="all tests of this code have just passed without a mutant"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of a sample; the next run goes on with it")
     parser.add_argument("--anew", action="store_true", help="of a sample: forget what earlier runs found")
@@ -94,7 +108,8 @@ def main() -> int:
     for name in WARM:
         importlib.import_module(name)
     if not arguments.sample:
-        return run_named([mutant for mutant in NAMED if arguments.only in mutant.path], arguments.jobs)
+        chosen = [mutant for mutant in NAMED if arguments.only in mutant.path]
+        return run_named(chosen, arguments.jobs, passed=arguments.passed)
     return run_sample(
         arguments.sample,
         seed=arguments.seed,

@@ -32,7 +32,7 @@ ANSWER_LIMIT_S = 60.0  # for one answer; a process that takes longer is ended
 CANCEL_LIMIT_S = 5.0  # for it to notice that nobody wants the answer any more
 PART_LIMIT_S = 10.0  # between two parts of an answer that has begun
 LOOK_S = 0.05  # how often somebody who waits looks whether the answer is still wanted
-READY_DELAY_S = 2.0  # after the service is there: what starts an experiment comes first
+READY_DELAY_S = 10.0  # after the service is there: what starts an experiment comes first; a question does not wait
 
 
 class _DiedError(Exception):
