@@ -41,6 +41,9 @@ STEADY_S = 10.0
 DRAIN_GRACE_S = 60.0  # at most, for trials of a node that Ray drains
 COMMAND_S = 10.0  # for the runner to take a command
 REPEAT_S = 5.0  # before an agent that is still there is called lost again
+SILENT_S = 30.0  # for a bridge that was connected to say something: it says what exists every two seconds, or why not
+NO_NODES_S = 300.0  # for one that says so at most to say again what exists, or for the first time
+STEP_COUNTS_S = 1.0  # at most, of what passes between two steps: a service that was stopped blames no bridge
 LOST_MARGIN_S = 60.0  # beyond what a node lives without a service, before one that nobody sees is called lost
 WAITING, CONNECTED = "connecting to Ray", "ok"
 BRIDGE, CLUSTER = "the bridge to Ray", "a Ray cluster"
@@ -64,6 +67,10 @@ class RayExecutor:
     _thread: threading.Thread | None = None
     _bridge: BridgeLink | None = None
     _bridge_at: float = 0.0
+    _stepped_at: float = 0.0
+    _silent_s: float = 0.0  # how long this bridge has said nothing
+    _no_nodes_s: float = 0.0  # how long it has not said what exists
+    _is_hung: bool = False  # it is being ended for that
     _next_bridge: float = 0.0
     _backoff_s: float = 0.0
     _told_address: str = ""  # where this bridge was told that the cluster is
@@ -250,7 +257,13 @@ class RayExecutor:
             self._start_bridge(moment)
         address = self.options.address if self._cluster is None else self._cluster.address()
         bridge = self._bridge
-        if bridge is None or not address or address == self._told_address:
+        if bridge is None:
+            return
+        bridge.send_rest()
+        if self._told_address:
+            self._mind_silence(bridge, moment)
+        self._stepped_at = moment
+        if not address or address == self._told_address:
             return
         if self._told_address:  # another cluster of ours: Ray's library waits for a minute for the one that is gone
             bridge.kill()
@@ -266,26 +279,47 @@ class RayExecutor:
                 }
             )
 
+    def _mind_silence(self, bridge: BridgeLink, moment: float) -> None:
+        """One that was stopped, or hangs, neither ends nor tells of anything: another one finds what it has made."""
+        with self._lock:
+            passed_s = min(STEP_COUNTS_S, max(0.0, moment - self._stepped_at))
+            self._silent_s += passed_s
+            self._no_nodes_s += passed_s
+            is_silent = self._frame is not None and self._silent_s > SILENT_S
+            if self._is_hung or not (is_silent or self._no_nodes_s > NO_NODES_S):
+                return
+            self._is_hung = True
+            silent_s = round(self._silent_s if is_silent else self._no_nodes_s)
+            self._trouble = f"the bridge to Ray has not said for {silent_s} s what exists; another one is started"
+        logger.error("ray_bridge_hangs", extra={"pid": bridge.pid, "silent_s": silent_s})
+        bridge.kill()
+
     def _start_bridge(self, moment: float) -> None:
         self._frame, self._sent, self._told_address = None, {}, ""
-        self._bridge_at = moment
+        self._silent_s, self._no_nodes_s, self._is_hung = 0.0, 0.0, False
+        self._bridge_at = self._stepped_at = moment
         try:
-            self._bridge = BridgeLink(
+            self._bridge = bridge = BridgeLink(
                 folder=self.folder,
                 python=self.options.python,
                 is_of_own=self._cluster is not None,
                 on_frame=self._on_frame,
                 on_end=self._on_end,
             )
-        except OSError as exc:  # its Python is gone, or this machine has no process to spare
+            try:
+                bridge.listen()
+            except RuntimeError:
+                self._bridge = None
+                bridge.end()
+                raise
+        except (OSError, RuntimeError) as exc:  # its Python is gone, or this machine has nothing to spare
             with self._lock:
                 self._put_off_bridge(moment)
             self._not_started(BRIDGE, exc)
         else:
             self._started(BRIDGE)
-            self._bridge.listen()
 
-    def _not_started(self, what: str, exc: OSError) -> None:
+    def _not_started(self, what: str, exc: Exception) -> None:
         with self._lock:
             if self._frame is None:
                 self._trouble = f"{what} cannot be started: {exc}"[:1_000]
@@ -328,8 +362,9 @@ class RayExecutor:
 
     def _on_frame(self, frame: dict[str, Any]) -> None:
         with self._lock:
+            self._silent_s = 0.0
             if frame.get("kind") == "nodes":
-                self._frame, self._trouble = frame, CONNECTED
+                self._frame, self._trouble, self._no_nodes_s = frame, CONNECTED, 0.0
                 self._observed = tuple(Observed.of(item) for item in frame["items"])
             else:
                 self._trouble = str(frame.get("message"))[:1_000]

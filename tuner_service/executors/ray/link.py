@@ -44,6 +44,7 @@ class BridgeLink:
         """OSError where no process can be started."""
         self._on_frame, self._on_end = on_frame, on_end
         self._sending = threading.Lock()
+        self._rest = b""  # of what was sent, that a bridge which does not read leaves no room for
         environment = _environment(_packages(folder))
         with (folder / "bridge.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -57,6 +58,9 @@ class BridgeLink:
                 encoding="utf-8",
                 start_new_session=True,  # Ctrl-C is for the service, which ends it
             )
+        assert self._process.stdin is not None  # noqa: S101  # it is a pipe
+        self._orders = self._process.stdin
+        os.set_blocking(self._orders.fileno(), False)
 
     def listen(self) -> None:
         """Once whoever made it is prepared for its end, which may come at once."""
@@ -67,19 +71,29 @@ class BridgeLink:
         return self._process.pid
 
     def send(self, frame: Mapping[str, Any]) -> None:
-        """Dropped where the bridge has ended: ``on_end`` says so."""
-        stream = self._process.stdin
-        with self._sending, suppress(OSError, ValueError):
-            assert stream is not None  # noqa: S101  # it is a pipe
-            stream.write(json.dumps(frame, separators=(",", ":")) + "\n")
-            stream.flush()
+        """Never waits for a bridge that does not read: see ``send_rest``.
+
+        Dropped where the bridge has ended: ``on_end`` says so.
+        """
+        with self._sending:
+            self._rest += json.dumps(frame, separators=(",", ":")).encode() + b"\n"
+        self.send_rest()
+
+    def send_rest(self) -> None:
+        """What was sent and has found no room yet, as far as there is some now."""
+        with self._sending:
+            try:
+                while self._rest:
+                    self._rest = self._rest[os.write(self._orders.fileno(), self._rest) :]
+            except BlockingIOError:
+                return
+            except (OSError, ValueError):
+                self._rest = b""
 
     def end(self) -> None:
         """Its nodes go on: the next bridge finds them."""
-        stream = self._process.stdin
         with suppress(OSError):
-            assert stream is not None  # noqa: S101  # it is a pipe
-            stream.close()
+            self._orders.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -100,7 +114,10 @@ class BridgeLink:
         except Exception as exc:  # noqa: BLE001  # Ray has written into what is not its own, or a line without end
             logger.warning("ray_bridge_not_understood", extra={"why": str(exc)[:200]})
             self._process.kill()
-        self._on_end(self._process.wait())
+        code = self._process.wait()
+        with suppress(OSError):
+            self._orders.close()
+        self._on_end(code)
 
 
 def _packages(folder: Path) -> Path:

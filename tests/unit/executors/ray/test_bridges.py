@@ -11,12 +11,21 @@ import pytest
 from tuner_service.dispatcher.commands import AgentLost
 from tuner_service.dispatcher.room import Room
 from tuner_service.executor_options import OWN_CLUSTER, RayOptions
-from tuner_service.executors.ray.executor import LOST_MARGIN_S, WAITING, RayExecutor
+from tuner_service.executors.ray.executor import (
+    LOST_MARGIN_S,
+    NO_NODES_S,
+    SILENT_S,
+    STEP_S,
+    WAITING,
+    RayExecutor,
+)
 from tuner_service.executors.ray.local_cluster import USERS
 from tuner_service.service.node_tokens import PREFIX
 
 
 class Bridge:
+    pid = 1
+
     def __init__(self) -> None:
         self.told: list[str] = []
         self.kills = 0
@@ -24,11 +33,17 @@ class Bridge:
     def send(self, frame: dict[str, Any]) -> None:
         self.told.append(frame["address"])
 
+    def send_rest(self) -> None:
+        """There is none."""
+
     def listen(self) -> None:
         """It says nothing."""
 
     def kill(self) -> None:
         self.kills += 1
+
+    def end(self) -> None:
+        """It has no process."""
 
 
 class OwnCluster:
@@ -84,6 +99,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.error: OSError | None = None
         self.begun: list[float] = []
+        self.bridges: list[Bridge] = []
         self.now = 0.0
         monkeypatch.setattr("tuner_service.executors.ray.executor.BridgeLink", self._begin)
 
@@ -91,7 +107,8 @@ class Machine:
         self.begun.append(self.now)
         if self.error is not None:
             raise self.error
-        return Bridge()
+        self.bridges.append(Bridge())
+        return self.bridges[-1]
 
     def step(self, executor: RayExecutor, at: float) -> None:
         self.now = at
@@ -174,3 +191,114 @@ def test_a_service_that_ends_waits_for_a_runner_that_is_stuck_only_once(machine:
     machine.step(executor, 2.0)
 
     assert len(submitted) == 1
+
+
+# ── one that neither ends nor says anything ─────────────────────────────────────────────────────
+NODES = {"kind": "nodes", "items": [], "lost": []}
+HEAD_IS_AWAY = {"kind": "trouble", "message": "Ray's head at h:1 has not answered for 5 s; what runs goes on"}
+
+
+class Connected:
+    """An executor with a bridge that was told where the cluster is; ``says`` is said with each step."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.executor, self.at = machine, an_executor(Path(), RayOptions(address="h:1")), 0.0
+        self.pass_time(0.0)
+
+    @property
+    def bridge(self) -> Bridge:
+        return self.machine.bridges[-1]
+
+    def pass_time(self, seconds: float, *, says: dict[str, Any] | None = None) -> None:
+        until = self.at + seconds
+        while True:
+            if says is not None:
+                self.executor._on_frame(says)
+            self.machine.step(self.executor, self.at)
+            if self.at >= until:
+                return
+            self.at += STEP_S
+
+
+@pytest.fixture
+def connected(machine: Machine) -> Connected:
+    return Connected(machine)
+
+
+def test_a_bridge_that_was_connected_and_says_nothing_any_more_is_replaced_and_people_are_told(
+    connected: Connected,
+) -> None:
+    connected.pass_time(1.0, says=NODES)
+    connected.pass_time(SILENT_S - STEP_S)
+    assert (connected.bridge.kills, connected.executor.readiness()) == (0, "ok")
+
+    connected.pass_time(3 * STEP_S)
+    assert connected.bridge.kills == 1
+    assert connected.executor.readiness() == (
+        f"the bridge to Ray has not said for {SILENT_S:.0f} s what exists; another one is started"
+    )
+
+
+def test_a_bridge_that_has_only_troubles_to_tell_is_left_alone_for_longer(connected: Connected) -> None:
+    """Ray's library waits for a head that restarts, and its watch says so; one that never ends waiting is replaced."""
+    connected.pass_time(1.0, says=NODES)
+    connected.pass_time(NO_NODES_S - STEP_S, says=HEAD_IS_AWAY)
+    assert connected.bridge.kills == 0
+
+    connected.pass_time(3 * STEP_S, says=HEAD_IS_AWAY)
+
+    assert connected.bridge.kills == 1
+
+
+def test_a_bridge_that_connects_may_be_silent_for_longer_but_not_for_ever(connected: Connected) -> None:
+    connected.pass_time(NO_NODES_S)
+    assert connected.bridge.kills == 0
+
+    connected.pass_time(3 * STEP_S)
+
+    assert connected.bridge.kills == 1
+
+
+def test_a_bridge_that_speaks_is_not_replaced(connected: Connected) -> None:
+    connected.pass_time(2 * NO_NODES_S, says=NODES)
+
+    assert (connected.bridge.kills, connected.executor.readiness()) == (0, "ok")
+
+
+def test_a_service_that_was_stopped_itself_blames_no_bridge(connected: Connected) -> None:
+    connected.pass_time(1.0, says=NODES)
+    connected.at += 10 * NO_NODES_S
+    connected.pass_time(1.0)
+
+    assert connected.bridge.kills == 0
+
+
+def test_a_bridge_without_a_cluster_of_ours_to_connect_to_waits_as_long_as_it_takes(machine: Machine) -> None:
+    executor = an_executor(Path(), RayOptions(address=OWN_CLUSTER))
+    executor._cluster = OwnCluster()  # type: ignore[assignment]  # without processes
+    for second in range(int(2 * NO_NODES_S)):
+        machine.step(executor, float(second))
+
+    assert machine.bridges[0].kills == 0
+
+
+def test_a_bridge_that_nobody_can_listen_to_for_want_of_a_thread_is_ended_and_told(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Bridge] = []
+
+    def listen(self: Bridge) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def end(self: Bridge) -> None:
+        ended.append(self)
+
+    monkeypatch.setattr(Bridge, "listen", listen)
+    monkeypatch.setattr(Bridge, "end", end)
+    executor = an_executor(Path(), RayOptions())
+    for at in (0.0, 1.0):
+        machine.step(executor, at)
+
+    assert ended == machine.bridges
+    assert len(machine.begun) == 2
+    assert executor.readiness() == "the bridge to Ray cannot be started: can't start new thread"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from tuner_service.executor_options import RayOptions
 from tuner_service.executors.ray.executor import RayExecutor
+from tuner_service.executors.ray.link import BridgeLink
 
 
 class Process:
@@ -23,7 +25,8 @@ class Process:
     pid = 1
 
     def __init__(self, said: bytes) -> None:
-        self.stdin, self.stdout = io.StringIO(), io.TextIOWrapper(io.BytesIO(said), encoding="utf-8")
+        self.stdin = Path("/dev/null").open("w")  # noqa: SIM115  closed by the link
+        self.stdout = io.TextIOWrapper(io.BytesIO(said), encoding="utf-8")
 
     def kill(self) -> None:
         """It has ended."""
@@ -79,3 +82,26 @@ def test_a_bridge_that_ends_whatever_it_has_said_is_followed_by_another(
     step(executor._next_bridge)
 
     assert len(started) == 2
+
+
+def test_who_sends_to_a_bridge_that_was_stopped_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It reads nothing, and a pipe holds 64 KiB; once it reads, it is told all, in order."""
+    reading, writing = os.pipe()
+    process = Process(b"")
+    process.stdin.close()
+    process.stdin = os.fdopen(writing, "w")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
+    link = BridgeLink(folder=tmp_path, python="", is_of_own=False, on_frame=lambda _: None, on_end=lambda _: None)
+    frames = [{"number": number, "text": "x" * 50_000} for number in range(4)]
+    for frame in frames:
+        link.send(frame)
+
+    said = b""
+    while said.count(b"\n") < len(frames):
+        said += os.read(reading, 1 << 20)
+        link.send_rest()
+    os.close(reading)
+    process.stdin.close()
+    assert [json.loads(line) for line in said.splitlines()] == frames
