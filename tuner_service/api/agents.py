@@ -67,13 +67,10 @@ from tuner_service.dispatcher.commands import (
     AgentDisconnected,
     AttemptExited,
     AttemptStarted,
-    BlobReceived,
     Command,
-    OutputCollected,
-    PartPrepared,
     ReportsReceived,
 )
-from tuner_service.domain.errors import ConflictError, TunerServiceError
+from tuner_service.domain.errors import ConflictError, TunerServiceError, UnavailableError
 from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import blob_for, checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
@@ -429,7 +426,7 @@ class _Connection:
             error = future.exception()
             self._send(BlobStored(digest=offer.digest, error=None if error is None else str(error)))
 
-        command = BlobReceived(at=self._now(), digest=offer.digest, data=complete, agent_id=self._hello.agent_id)
+        command = c.BlobReceived(at=self._now(), digest=offer.digest, data=complete, agent_id=self._hello.agent_id)
         self._services.runner.submit(command).add_done_callback(stored)
 
     async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:
@@ -440,7 +437,7 @@ class _Connection:
     async def _take_output(self, offered: OutputOffered) -> None:
         output, error = await take_in(self._services.assets, offered)
         if output is not None:
-            command = OutputCollected(
+            command = c.OutputCollected(
                 at=self._now(), agent_id=self._hello.agent_id, key=offered.key, nonce=offered.nonce, output=output
             )
             try:
@@ -461,16 +458,23 @@ class _Connection:
         return self._services.experiments.clock.now()
 
     def _submit(self, command: Command) -> None:
-        self._services.runner.submit(command).add_done_callback(_log_failure)
+        """Where it cannot be taken now, as with a full inbox, the agent connects anew, which says it again."""
+        self._services.runner.submit(command).add_done_callback(self._submitted)
+
+    def _submitted(self, future: Future[None]) -> None:
+        _log_failure(future)
+        if isinstance(future.exception(), UnavailableError):
+            with suppress(RuntimeError):  # the service has ended
+                self._close()
 
     async def _submit_and_wait(self, command: Command) -> None:
         await asyncio.shield(asyncio.wrap_future(self._services.runner.submit(command)))
 
 
-def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> PartPrepared:
+def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> c.PartPrepared:
     if not 0 <= told.port < PORTS or max(len(told.address), len(told.host), len(told.world_key)) > ADDRESS_LIMIT:
         raise ProtocolError(f"port {told.port} of {told.address[:ADDRESS_LIMIT]!r} is none")
-    return PartPrepared(
+    return c.PartPrepared(
         at=at,
         agent_id=agent_id,
         key=told.key,
@@ -491,5 +495,4 @@ def _devices(told: Sequence[NodeDevice]) -> tuple[Device, ...]:
 
 def _log_failure(future: Any) -> None:
     if not future.cancelled() and future.exception() is not None:
-        # Nothing is lost: the agent says it again when it connects anew.
         logger.warning("command_not_done", extra={"error": str(future.exception())})

@@ -11,7 +11,6 @@ A transaction that fails drops the memory: the senders are told, and the dispatc
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
@@ -21,7 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.dispatcher.commands import AttemptStarted, Command, QueueAnswered, ReportsReceived, TimePassed
+from tuner_service.dispatcher.commands import (
+    AgentDisconnected,
+    AttemptStarted,
+    Command,
+    QueueAnswered,
+    ReportsReceived,
+    TimePassed,
+    WorkerEvent,
+)
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.items import Suggested, Taken
@@ -34,6 +41,9 @@ from tuner_service.ports import Clock, LoadedExperiment, Store
 from tuner_service.service.measures import Measures
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
+# These are taken all the same: they are facts of this process, nobody says them again, and there are no more of them
+# than workers and connections, and lines that workers were told.
+ALWAYS_TAKEN = AgentDisconnected | WorkerEvent
 BATCH_LIMIT = 2_000  # commands in one transaction
 # The first report after so long a silence waits as long for others: what some trials report now and then is written
 # together. Where one transaction follows the other, reports wait for a pause between the two, which makes each larger.
@@ -69,9 +79,7 @@ class Runner:
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
     measures: Measures = field(default_factory=Measures)
-    _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(
-        default_factory=lambda: queue.Queue(maxsize=INBOX_LIMIT)
-    )
+    _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(default_factory=queue.Queue)
     _dispatcher: Dispatcher | None = None
     _dispatchers: int = 0
     _stepped_at: float = 0.0
@@ -93,7 +101,8 @@ class Runner:
     def submit(self, command: Command) -> Future[None]:
         """Resolves when ``command`` is on disk, or with the error that refused it. Any thread; never blocks.
 
-        It cannot be cancelled: a sender that goes away takes nothing back.
+        It cannot be cancelled: a sender that goes away takes nothing back. What nobody would say again, as that a
+        worker died, is taken however many commands wait.
         """
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()
@@ -101,9 +110,9 @@ class Runner:
             with self._submitting:
                 if self._closing.is_set():
                     raise UnavailableError("the service is shutting down; try again when it is up")
-                self._inbox.put_nowait((command, future))
-        except queue.Full:
-            future.set_exception(UnavailableError(f"{INBOX_LIMIT} commands are waiting already; try again later"))
+                if self._inbox.qsize() >= INBOX_LIMIT and not isinstance(command, ALWAYS_TAKEN):
+                    raise UnavailableError(f"{INBOX_LIMIT} commands are waiting already; try again later")
+                self._inbox.put((command, future))
         except UnavailableError as exc:
             future.set_exception(exc)
         return future
@@ -131,8 +140,7 @@ class Runner:
         with self._submitting:  # what is submitted from here on is refused, so nothing is left without an answer
             self._closing.set()
         if self._thread is not None:
-            with contextlib.suppress(queue.Full):  # then the thread is not waiting for an entry
-                self._inbox.put_nowait(None)
+            self._inbox.put(None)  # it may be waiting for an entry
             self._thread.join()
         while not self._inbox.empty():
             self._refuse([self._inbox.get_nowait()], UnavailableError("the service is shutting down"))

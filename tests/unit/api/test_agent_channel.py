@@ -31,6 +31,7 @@ from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.api import agents
 from tuner_service.api.agents import _Connection, _greeted
 from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
+from tuner_service.domain.errors import ConflictError, UnavailableError
 from tuner_service.service.cluster import AgentHub
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
@@ -183,6 +184,36 @@ def test_a_channel_that_is_cancelled_takes_back_nothing_of_what_it_told() -> Non
 
     assert [type(command) for command in slow.commands] == [AgentConnected, AgentDisconnected]
     assert not any(answer.cancelled() for answer in answers)
+
+
+@pytest.mark.parametrize(("error", "is_hung_up_on"), [(UnavailableError("busy"), True), (ConflictError("no"), False)])
+def test_an_agent_whose_end_of_an_attempt_cannot_be_taken_now_is_hung_up_on_so_that_it_says_it_again(
+    error: Exception, is_hung_up_on: bool
+) -> None:
+    """It says everything when it connects anew, and nothing twice on one connection."""
+
+    class Busy(Script):
+        def submit(self, command: Any) -> Future[None]:
+            if not isinstance(command, AttemptExited):
+                return super().submit(command)
+            refused: Future[None] = Future()
+            refused.set_exception(error)
+            return refused
+
+        async def receive(self) -> dict[str, Any]:
+            if not self._frames and is_hung_up_on:
+                await asyncio.Event().wait()
+            return await super().receive()
+
+    busy = Busy([encode(Exited(key=KEY, nonce="n", exit=RECORD, last_sequence=0))], welcome)
+
+    async def talk() -> None:
+        async with asyncio.timeout(30):
+            await busy.talk(a_hello())
+
+    asyncio.run(talk())
+
+    assert [type(command) for command in busy.commands] == [AgentConnected, AgentDisconnected]
 
 
 class Leaving(Script):

@@ -386,6 +386,26 @@ def test_a_full_inbox_is_said_to_the_sender_at_once() -> None:
     world.runner.close()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.WorkerDied(at=START, experiment_id=EXPERIMENT_ID, generation=1, detail="killed"),
+        c.QueueAnswered(at=START, experiment_id=EXPERIMENT_ID, generation=1, queue=Queue.TUNER, answers=()),
+        c.AgentDisconnected(at=START, agent_id="a"),
+    ],
+)
+def test_what_nobody_would_say_again_is_taken_also_with_a_full_inbox(command: c.Command) -> None:
+    world = World()  # not started: nothing is taken out
+    for _ in range(INBOX_LIMIT):
+        world.submit(paused())
+
+    taken = world.submit(command)
+
+    assert not taken.done()
+    assert world.runner.waiting() == INBOX_LIMIT + 1
+    world.runner.close()
+
+
 # ── when saving fails ───────────────────────────────────────────────────────────────────────────
 def test_a_step_that_cannot_be_saved_refuses_its_senders_and_is_not_performed(world: World) -> None:
     world.store.refusals.append(StorageError("a key was violated"))
