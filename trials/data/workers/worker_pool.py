@@ -84,13 +84,20 @@ class ProcessPool:
 
     def spawn(self, worker: int, workers: int) -> Channel:
         ours, theirs = Channel.pair()
-        readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._forget(worker)
-        self._stacks[worker] = readable
-        self._alive.add(worker)
-        self._server.control.send(Spawn(worker, workers), (theirs.fileno(), writable))
-        theirs.close()
-        os.close(writable)
+        try:
+            readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._forget(worker)
+            self._stacks[worker] = readable
+            try:
+                self._server.control.send(Spawn(worker, workers), (theirs.fileno(), writable))
+            finally:
+                os.close(writable)
+            self._alive.add(worker)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         return ours
 
     def fileno(self) -> int:
@@ -278,8 +285,12 @@ def _executed_server(recipe: Recipe, why_not_forked: str) -> _Server:
 @contextmanager
 def _server_ends() -> Iterator[tuple[Channel, Channel, int]]:
     """Both ends of a control channel and this process's pidfd; only the first is left, and not after an error."""
-    ours, theirs = Channel.pair()
     trial = os.pidfd_open(os.getpid())
+    try:
+        ours, theirs = Channel.pair()
+    except BaseException:
+        os.close(trial)
+        raise
     try:
         yield ours, theirs, trial
     except BaseException:
@@ -312,23 +323,34 @@ def _executed(
             f"This process cannot be forked ({why_not_forked}), so they are pickled: "
             "define them at the top level of a module, or begin the first iteration before that."
         ) from error
-    memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
-    spans = encoded.place(memory.bytes())
     main = {name: value for name, value in spawn.get_preparation_data("data workers").items() if name != "authkey"}
-    passed = (theirs.fileno(), memory.descriptor, trial)
+    memory = SharedMemory.create(encoded.size, name="trials-data-recipe")
+    try:
+        spans = encoded.place(memory.bytes())
+        process = _interpreter((theirs.fileno(), memory.descriptor, trial))
+    finally:
+        memory.close()
+    try:
+        ours.send(Preparation(main=main, spans=spans))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
+
+
+def _interpreter(passed: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """It is given these descriptors."""
     root = str(Path(__file__).resolve().parents[3])
     path = f"import sys; sys.path.insert(0, {root!r})"
     code = f"{path}; from trials.data.workers.worker_fork_server import main; main(sys.argv[1:])"
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, passed)],
         pass_fds=passed,
         stdin=subprocess.DEVNULL,
         # OpenBLAS and OpenMP start a pool of threads when they are imported, which would make the forks unsafe.
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
     )
-    memory.close()
-    ours.send(Preparation(main=main, spans=spans))
-    return process
 
 
 def _readable(descriptor: int, timeout_s: float) -> bool:
