@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from trials.agent import bounds
 from trials.agent.home import Home
-from trials.files import sync_folder, write_atomically
+from trials.files import is_scarce, sync_folder, write_atomically
 from trials.wire.messages import Message
 from trials.wire.nodes import NodeChanged, NodeFacts
 
@@ -124,10 +124,7 @@ class FactsOfNode:
         except OSError as error:
             if error.errno in NO_ROOM:  # a quota, perhaps, or a file system that can have no more files
                 return free, f"the disk of {path} is full: {error.strerror}; make room there"
-            return free, (
-                f"the agent cannot write into its home {path}: {error.strerror}; give its user the right to, or "
-                "start it with another --home"
-            )
+            return free, f"the agent cannot write into its home {path}: {error.strerror}; {_advice(error)}"
         needed = min(LEAST_FREE_BYTES, size // LEAST_FREE_SHARE)
         if free >= needed:
             return free, ""
@@ -142,6 +139,14 @@ class FactsOfNode:
             path.write_bytes(b"x")
         finally:
             path.unlink(missing_ok=True)
+
+
+def _advice(error: OSError) -> str:
+    if is_scarce(error):
+        return "other processes have used up what this user or machine may have; it goes on once some is free again"
+    if isinstance(error, PermissionError):
+        return "give its user the right to, or start it with another --home"
+    return "mend that, or start it with another --home"
 
 
 def _mebibytes(count: int) -> str:

@@ -13,6 +13,7 @@ import os
 import secrets
 import select
 import socket
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +27,7 @@ HELLO_TIMEOUT_S = 10.0
 PENDING_LIMIT = 256  # connections that have not shown yet that they know the key
 AGAIN_S = 0.1
 SILENCE_S = 30.0  # without a sign of life of the other machine, after which a connection is lost
+NO_ROOM_PAUSE_S = 1.0  # before a connection that could not be taken for want of a descriptor is taken
 PROBES = 4  # that may go unanswered in it, as far as whole seconds allow
 
 
@@ -104,6 +106,8 @@ class Meeting:
         self._listening = socket.create_server(("", place.port), family=family, backlog=PENDING_LIMIT)
         self._listening.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
         self._pending: dict[int, _Pending] = {}
+        self._no_room_until = 0.0
+        self.trouble = ""  # why no connection could be taken, the last time that one was waiting
 
     def next(self, deadline: float, *, watched: Iterable[int] = ()) -> tuple[socket.socket, dict[str, Any]] | None:
         """The next that knows the key, and what it says of itself. None when the time is over, or something can be
@@ -111,9 +115,13 @@ class Meeting:
         watched = set(watched)
         while (left := deadline - time.monotonic()) > 0:
             poller = select.poll()
-            for descriptor in (*watched, self._listening.fileno(), *self._pending):
+            for descriptor in (*watched, *self._pending):
                 poller.register(descriptor, select.POLLIN)
             until = min([deadline, *(pending.until for pending in self._pending.values())])
+            if time.monotonic() < self._no_room_until:
+                until = min(until, self._no_room_until)
+            else:
+                poller.register(self._listening.fileno(), select.POLLIN)
             ready = {descriptor for descriptor, _ in poller.poll(min(left, max(0.0, until - time.monotonic())) * 1000)}
             for descriptor in [*self._pending]:
                 found = self._heard(descriptor, is_ready=descriptor in ready)
@@ -132,16 +140,29 @@ class Meeting:
         self._listening.close()
 
     def _let_in(self) -> None:
-        with suppress(OSError):
+        try:
             connection, _ = self._listening.accept()
-            if len(self._pending) >= PENDING_LIMIT:
-                connection.close()
-                return
+        except (BlockingIOError, ConnectionError):  # it has gone again
+            return
+        except OSError as error:  # this process has no descriptor to spare: the connection waits, and so do we
+            self._no_room_until = time.monotonic() + NO_ROOM_PAUSE_S
+            if not self.trouble:
+                with suppress(OSError, ValueError, AttributeError):  # a standard error that is full, closed or none
+                    sys.stderr.write(f"connections of other nodes cannot be taken now: {error}; it is tried again\n")
+            self.trouble = str(error)
+            return
+        self.trouble = ""
+        if len(self._pending) >= PENDING_LIMIT:
+            connection.close()
+            return
+        try:
             challenge = secrets.token_hex(CHALLENGE_BYTES)
             connection.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
             connection.sendall(_line({"challenge": challenge}))
             until = time.monotonic() + HELLO_TIMEOUT_S
             self._pending[connection.fileno()] = _Pending(connection=connection, challenge=challenge, until=until)
+        except OSError:
+            connection.close()
 
     def _heard(self, descriptor: int, *, is_ready: bool) -> tuple[socket.socket, dict[str, Any]] | None:
         pending = self._pending[descriptor]

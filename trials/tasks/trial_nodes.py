@@ -186,7 +186,9 @@ class TrialNodes:
         if found is None and time.monotonic() < self._deadline:
             raise NodeStartError("no node begins: a node of the trial ended before the group began")
         if found is None:
-            raise NodeStartError(f"no node begins: {missing} did not come within {self._timeout_s:g} s")
+            trouble = self._meeting.trouble
+            why = f": connections could not be taken ({trouble})" if trouble else ""
+            raise NodeStartError(f"no node begins: {missing} did not come within {self._timeout_s:g} s{why}")
         return found
 
 

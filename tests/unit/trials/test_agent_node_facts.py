@@ -66,6 +66,24 @@ def test_a_home_that_cannot_be_written_is_a_question_of_rights(home: Home, monke
     assert "give its user the right to" in trouble(home, 1 << 40, 1 << 41)
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_machine_without_descriptors_to_spare_is_no_question_of_rights(
+    home: Home, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    refuse_writing(monkeypatch, number)
+    found = trouble(home, 1 << 40, 1 << 41)
+    assert found.endswith("have used up what this user or machine may have; it goes on once some is free again")
+    assert os.strerror(number) in found
+    assert "right" not in found
+
+
+def test_a_disk_that_takes_no_writes_is_no_question_of_rights(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_writing(monkeypatch, errno.EROFS)
+    found = trouble(home, 1 << 40, 1 << 41)
+    assert "mend that, or start it with another --home" in found
+    assert "right" not in found
+
+
 def refuse_writing(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refused(*_: object) -> int:
         raise OSError(number, os.strerror(number))
