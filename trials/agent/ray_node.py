@@ -57,15 +57,24 @@ class RayNode:
 
     # ── for the bridge ──────────────────────────────────────────────────────────────────────────
     def serve(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Run the agent, for the service that ``order`` names; said again, the address may be another."""
+        """Run the agent, for the service that ``order`` names; said again, the address may be another.
+
+        RuntimeError where this process can have no thread: then it was given no order.
+        """
         self._write(order)
         with self._changed:
-            is_first = not self._order and not self._is_ending
+            is_first = not self._order
+            if is_first and self._is_ending:  # it is on its way out
+                return self.watch(-1)
+            if is_first:
+                threading.Thread(target=self._hold, name="hold", daemon=True).start()
             self._order = order
             self._changed.notify_all()
         if is_first:
-            threading.Thread(target=self._hold, name="hold", daemon=True).start()
-            threading.Thread(target=self._look_for_drains, name="drains", daemon=True).start()
+            try:
+                threading.Thread(target=self._look_for_drains, name="drains", daemon=True).start()
+            except RuntimeError as error:
+                self._put(blind=f"Ray is not asked when this node is drained: {error}")
         return self.watch(-1)
 
     def watch(self, revision: int) -> dict[str, Any]:
@@ -85,11 +94,8 @@ class RayNode:
             if self._is_ending:
                 return
             self._is_ending, self._grace_s = True, grace_s
-            is_held = bool(self._order)
             self._put(phase="ending")
             self._tell_to_end()
-        if not is_held:  # whoever asked for it was gone before it had an order
-            threading.Thread(target=self._give_back, name="give back", daemon=True).start()
 
     def _tell_to_end(self) -> None:
         """The keeper that there is; the one that is being started is told by whoever starts it."""
@@ -196,12 +202,13 @@ class RayNode:
         _end_this_actor()
 
     def _give_back_unordered(self) -> None:
-        """A bridge that is there says within seconds what is to be done here."""
+        """A bridge that is there says within seconds what is to be done here: to end, perhaps, before any order."""
         with self._changed:
-            is_known = self._changed.wait_for(lambda: bool(self._order) or self._is_ending, UNORDERED_S)
-            self._is_ending = self._is_ending or not is_known
-        if not is_known:
-            self._give_back()
+            self._changed.wait_for(lambda: bool(self._order) or self._is_ending, UNORDERED_S)
+            if self._order:
+                return
+            self._is_ending = True
+        self._give_back()
 
     def _put(self, **change: Any) -> None:
         with self._changed:

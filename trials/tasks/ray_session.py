@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -266,16 +266,17 @@ class RayNodes:
         import ray
         from ray.util.placement_group import remove_placement_group
 
-        living = [held.actor for held in self._nodes.values() if not held.is_lost and held.found is None]
-        closed = [actor.close.remote() for actor in living]
-        if closed:
-            ray.wait(closed, num_returns=len(closed), timeout=QUIT_TIMEOUT_S + END_SLACK_S)
-        for held in self._nodes.values():
-            ray.kill(held.actor)
-        self._nodes.clear()
-        if self._group is not None:
-            remove_placement_group(self._group)
-            self._group = None
+        with ExitStack() as closing:  # the group goes, too, where a call before it fails or is interrupted
+            if self._group is not None:
+                closing.callback(remove_placement_group, self._group)
+                self._group = None
+            for held in self._nodes.values():
+                closing.callback(ray.kill, held.actor)
+            living = [held.actor for held in self._nodes.values() if not held.is_lost and held.found is None]
+            self._nodes.clear()
+            closed = [actor.close.remote() for actor in living]
+            if closed:
+                ray.wait(closed, num_returns=len(closed), timeout=QUIT_TIMEOUT_S + END_SLACK_S)
 
 
 def _bundle(wanted: Wanted) -> dict[str, float]:

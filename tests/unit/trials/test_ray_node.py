@@ -154,6 +154,61 @@ def test_what_cannot_be_ended_in_order_is_given_back_all_the_same(scene: Scene) 
     assert scene.started == 1 + ray_node.ENDINGS
 
 
+class NoThread:
+    """No thread of these names can be started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self.names = names
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name in self.names:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_an_order_for_which_no_thread_can_be_started_was_not_taken_and_can_be_given_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.keepers = [Keeper()]
+    node, no_thread = a_node(), NoThread(monkeypatch, "hold")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        node.serve(ORDER)
+    no_thread.names = ()
+    node.serve(ORDER)
+
+    wait_until(lambda: node.phase() == "running")
+    node.end(0.0)
+    given_back(scene)
+
+
+def test_a_node_that_could_take_no_order_is_given_back_by_the_thread_that_it_has(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = a_node()
+    NoThread(monkeypatch, "hold", "give back")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        node.serve(ORDER)
+    node.end(0.0)
+
+    assert given_back(scene) == ["group"]
+
+
+def test_a_node_without_a_thread_that_looks_for_drains_runs_and_says_so(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.keepers = [Keeper()]
+    node = a_node()
+    NoThread(monkeypatch, "drains")
+
+    assert node.serve(ORDER)["blind"] == "Ray is not asked when this node is drained: can't start new thread"
+    wait_until(lambda: node.phase() == "running")
+    node.end(0.0)
+    given_back(scene)
+
+
 @pytest.mark.parametrize("error", [OSError("no more processes"), RuntimeError("no head"), KeyError("machine")])
 def test_an_agent_that_cannot_be_started_is_told_of_and_tried_again(scene: Scene, error: Exception) -> None:
     scene.error = error

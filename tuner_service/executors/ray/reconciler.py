@@ -21,9 +21,8 @@ from tuner_service.executors.ray.cluster import GONE, Cluster, NewNode, NodeAway
 from tuner_service.executors.ray.names import agents_of, group_of, name_in, new_agent_id
 from tuner_service.service.node_tokens import secret_of
 
-BACKOFF_S = (
-    1.0  # after a node that never ran, doubled by each such in a row; and before one that is away is asked again
-)
+# After a node that never ran, doubled by each such that was asked for later. One that is away is asked again after it.
+BACKOFF_S = 1.0
 BACKOFF_LIMIT_S = 60.0
 BACKOFFS_KEPT = 200  # of pools that cannot be made
 AT_ONCE = 16  # nodes that are asked for in one step
@@ -65,17 +64,18 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Backoff:
-    """``until``: when the next node may be asked for."""
+    """``since``: when one failed. ``until``: when the next node may be asked for."""
 
     pause_s: float
+    since: float
     until: float
 
 
 class _Node:
     """One that this bridge knows to exist. ``is_found``: another bridge made it, and trials may run there already."""
 
-    def __init__(self, agent_id: str, group: _Group, actor: Any, *, is_found: bool) -> None:
-        self.agent_id, self.group, self.actor, self.is_found = agent_id, group, actor, is_found
+    def __init__(self, agent_id: str, group: _Group, actor: Any, *, is_found: bool, at: float) -> None:
+        self.agent_id, self.group, self.actor, self.is_found, self.at = agent_id, group, actor, is_found, at
         self.order: dict[str, Any] = {}  # that it was told last
         self.is_to_end = False
         self.is_told_to_end = False
@@ -147,7 +147,7 @@ class Reconciler:
             for agent_id in group.agents:
                 actor = self._cluster.find_node(agent_id)
                 if actor is not None:  # else an earlier bridge came no further, or its actor has died
-                    self._nodes[agent_id] = _Node(agent_id, group, actor, is_found=True)
+                    self._nodes[agent_id] = _Node(agent_id, group, actor, is_found=True, at=self._now())
             self._remove_if_empty(group)
 
     def _hear(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
@@ -243,7 +243,7 @@ class Reconciler:
                 agent_id=agent_id, group=name, place=place, members=group.agents, shape=shape, environment=environment
             )
             actor = self._cluster.make_node(new, placed)
-            node = self._nodes[agent_id] = _Node(agent_id, group, actor, is_found=False)
+            node = self._nodes[agent_id] = _Node(agent_id, group, actor, is_found=False, at=self._now())
             node.order = _order_for(node, wanted)
             self._ask(node, "serve", node.order)
 
@@ -253,13 +253,21 @@ class Reconciler:
         if why and not node.is_to_end:
             self._lost.append({"agent": node.agent_id, "reason": why})
             if node.state["revision"] < 0:  # it never ran: the next one may fail alike
-                before = self._backoffs.get(node.group.pool)
-                pause_s = BACKOFF_S if before is None else min(BACKOFF_LIMIT_S, 2 * before.pause_s)
-                if len(self._backoffs) >= BACKOFFS_KEPT:
-                    del self._backoffs[next(iter(self._backoffs))]
-                self._backoffs[node.group.pool] = _Backoff(pause_s=pause_s, until=self._now() + pause_s)
+                self._back_off(node)
         self._remove_if_empty(node.group)
         self._cluster.end_node(node.actor)
+
+    def _back_off(self, node: _Node) -> None:
+        """Longer than the last time where the node was asked for after that: of those that were asked for together,
+        one failure says as much as all."""
+        pool, now = node.group.pool, self._now()
+        before = self._backoffs.get(pool)
+        if before is not None and node.at <= before.since:
+            return
+        pause_s = BACKOFF_S if before is None else min(BACKOFF_LIMIT_S, 2 * before.pause_s)
+        if len(self._backoffs) >= BACKOFFS_KEPT:
+            del self._backoffs[next(iter(self._backoffs))]
+        self._backoffs[pool] = _Backoff(pause_s=pause_s, since=now, until=now + pause_s)
 
     def _remove_if_empty(self, group: _Group) -> None:
         """The placement group goes with its last node."""

@@ -270,6 +270,22 @@ def test_when_the_service_is_gone_what_has_no_place_or_no_actor_goes_and_the_res
     assert [actor.phase for actor in scene.ray.living] == ["running", "running"]
 
 
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (1, 2), (3, 1), (3, 2)])
+def test_nodes_that_fail_together_double_the_pause_before_the_next_ones_once(count: int, size: int) -> None:
+    scene = Scene(a=9, b=9)
+    scene.want((count, size))
+    made: dict[float, int] = {}
+    for _ in range(40):
+        before = len(scene.ray.tables)
+        scene.step(1)
+        if len(scene.ray.tables) > before:
+            made[scene.at] = len(scene.ray.tables) - before
+        for actor in scene.ray.living:
+            actor.is_dead = True
+
+    assert made == {0.25: count, 0.5 + BACKOFF_S: count, 0.75 + 3 * BACKOFF_S: count, 1.0 + 7 * BACKOFF_S: count}
+
+
 def test_groups_of_others_are_left_alone() -> None:
     scene = Scene(a=3)
     for name in ("theirs", "ray-0", group_of("m", "ray-0"), f"tuner-{LINEAGE}-of-a-driver"):
