@@ -135,10 +135,15 @@ class WorkerPool:
             data = self.code.blob(digest)
             if data is None:
                 raise StorageError(f"the code sha256:{digest} of experiment {order.experiment_id} is not stored")
+            for left in folder.parent.glob(f"{digest}.*"):  # by a service that was killed
+                shutil.rmtree(left, ignore_errors=True)
             draft = folder.with_name(f"{digest}.{os.getpid()}")
-            shutil.rmtree(draft, ignore_errors=True)
-            unpack_code(data, draft)
-            # What is found under this name is never looked at again: after a power loss it must not be empty files.
-            sync_tree(str(draft))
-            put_in_place(str(draft), str(folder))
+            try:
+                unpack_code(data, draft)
+                # What is found under this name is never looked at again: after a power loss it must not be empty files.
+                sync_tree(str(draft))
+                put_in_place(str(draft), str(folder))
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
         return str(folder)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,9 @@ from tuner_service.dispatcher.commands import WorkerDied
 from tuner_service.dispatcher.effects import Deliver, StartWorker
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.errors import RowsDamagedError, StorageError, UnavailableError
+from tuner_service.domain.experiment import AlgorithmSpec
+from tuner_service.service.code import CodeFile, pack_code
+from tuner_service.workers import pool as pool_module
 from tuner_service.workers.pool import WorkerPool
 
 ORDER = StartWorker(experiment_id=EXPERIMENT_ID, generation=3, spec=a_spec(), tuner_cursor=0, assessor_cursor=0)
@@ -45,6 +51,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.error: Exception | None = None
+        self.code: bytes | None = None
         self.events: list[Any] = []
         self.process = FakeProcess()
         self.pool = WorkerPool(
@@ -63,7 +70,8 @@ class World:
     def history(self, *_: Any, **__: Any) -> tuple[()]:
         return ()
 
-    def blob(self, _: str) -> None: ...
+    def blob(self, _: str) -> bytes | None:
+        return self.code
 
     def take(self, _: Path) -> FakeProcess:
         return self.process
@@ -155,4 +163,46 @@ def test_all_are_ended_and_others_can_be_started(world: World) -> None:
     world.process = FakeProcess()
     world.pool.start(ORDER)
     assert not world.process.ended.is_set()
+    world.pool.close()
+
+
+# ── the code of users' classes ──────────────────────────────────────────────────────────────────
+CODE = pack_code([CodeFile(path="tuner.py", content=b"pass\n")])
+
+
+def of_user() -> StartWorker:
+    """Its tuner is a class of a user's."""
+    trial = replace(a_spec().trial, code_digest=CODE.digest)
+    return replace(ORDER, spec=replace(a_spec(), tuner=AlgorithmSpec(class_name="tuner:Tuner"), trial=trial))
+
+
+@pytest.mark.parametrize("fails", ["unpack_code", "sync_tree", "put_in_place"])
+def test_of_code_that_could_not_be_unpacked_nothing_stays(
+    world: World, tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = getattr(pool_module, fails)
+
+    def failing(*arguments: Any) -> None:
+        if fails == "unpack_code":
+            work(*arguments)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    world.code = CODE.data
+    with monkeypatch.context() as patched:
+        patched.setattr(pool_module, fails, failing)
+        world.pool.start(of_user())
+
+    (died,) = world.events
+    assert os.strerror(errno.ENOSPC) in died.detail
+    assert list((tmp_path / "code").iterdir()) == []
+
+
+def test_what_a_service_that_was_killed_has_unpacked_in_part_goes_with_the_next_unpacking(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "code" / f"{CODE.digest}.77").mkdir(parents=True)
+    world.code = CODE.data
+    world.pool.start(of_user())
+
+    assert [path.name for path in (tmp_path / "code").iterdir()] == [CODE.digest]
     world.pool.close()
