@@ -94,7 +94,7 @@ class SpoolWriter:
         self._acknowledged = acknowledged
         self._limit = limit
         self._unchecked = LIMIT_CHECK_BYTES
-        self._torn = self._ends_torn()
+        self._whole = -1  # the size of the file where it is known to end with a whole line
         self._full = False
 
     def append(self, *lines: bytes) -> None:
@@ -111,14 +111,12 @@ class SpoolWriter:
         data = b"\n".join(lines) + b"\n"
         # Taken before: another thread, or a signal handler of this one, may append before this line is counted.
         least = self._least + len(data)
-        if self._torn:  # a line that an earlier writer did not finish is closed off; the agent drops what is no record
-            data = b"\n" + data
-        written = self._write(data)
+        data, written = self._write(data)
         self._unchecked += written
-        if written == len(data):
-            self._torn = False
-        else:
-            self._finish(data, written)
+        while written < len(data):
+            # Another thread or process may have closed off the half of a line and gone on: it is written anew, whole.
+            data, written = self._write(data[_whole_lines(data, written) :])
+            self._unchecked += written
         self._check(least)
 
     def check(self) -> None:
@@ -157,10 +155,7 @@ class SpoolWriter:
         """
         least = self._least
         try:
-            if self._torn:
-                os.write(self._descriptor, b"\n")
-                self._torn = False
-            written = os.write(self._descriptor, data)
+            given, written = self._put(data)
         except OSError as error:
             import errno
 
@@ -169,9 +164,7 @@ class SpoolWriter:
             return 0
         self._unchecked += written
         self._check(least + written)
-        whole = _whole_lines(data, written)
-        self._torn = whole < written
-        return whole
+        return max(0, _whole_lines(given, written) - (len(given) - len(data)))
 
     def is_full(self) -> bool:
         """Whether more than the limit is unacknowledged; looks at the files only now and then."""
@@ -189,11 +182,12 @@ class SpoolWriter:
         if self._is_own():
             os.close(self._descriptor)
 
-    def _write(self, data: bytes | memoryview) -> int:
+    def _write(self, data: bytes) -> tuple[bytes, int]:
+        """As ``_put``, once there is room for something."""
         deadline = 0.0
         while True:
             try:
-                return os.write(self._descriptor, data)
+                return self._put(data)
             except OSError as error:
                 import errno
 
@@ -206,21 +200,19 @@ class SpoolWriter:
                     raise
             time.sleep(FULL_DISK_PAUSE_S)
 
-    def _finish(self, data: bytes, written: int) -> None:
-        """Write what is left of ``data``.
+    def _put(self, data: bytes) -> tuple[bytes, int]:
+        """One append: what was given to the file, and how much of that found room.
 
-        Another thread or process may have closed off the half of a line and gone on: the line is written anew, whole.
+        Half a line at the end of the file, of whichever writer, is closed off before; the agent drops what is no
+        record. It may have come at any time: others that find the disk full have halves of theirs.
         """
-        self._torn = True  # stays so if the rest cannot be written
-        while written < len(data):
-            whole = _whole_lines(data, written)
-            data = data[whole:] if whole == written else b"\n" + data[whole:]
-            written = self._write(data)
-        self._torn = False
-
-    def _ends_torn(self) -> bool:
         size = os.fstat(self._descriptor).st_size
-        return size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+        is_known = size in {0, self._whole} or data.startswith(b"\n")
+        if not is_known and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        written = os.write(self._descriptor, data)
+        self._whole = size + written if written == len(data) else -1
+        return data, written
 
     def _acknowledged_bytes(self) -> int:
         if self._acknowledged is None:

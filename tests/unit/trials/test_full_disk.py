@@ -224,18 +224,21 @@ def records_in(spool: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("room", range(len(FIRST + SECOND) + 3))
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_line_of_which_half_found_room_is_whole_also_where_another_thread_writes_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool, room: int
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_line_of_which_half_found_room_is_whole_also_where_another_one_writes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool, waits: bool, room: int
 ) -> None:
-    """The record of a checkpoint comes from the thread that wrote it, with a writer of its own."""
+    """The record of a checkpoint comes from the thread that wrote it, with a writer of its own; the supervisor, which
+    reads the output by a pattern, and the script that reports have one each from their start on."""
     spool = tmp_path / "reports.jsonl"
-    writer, disk = SpoolWriter(str(spool)), FullDisk(monkeypatch, room=room, more_after_s=0.0)
+    writer, others = SpoolWriter(str(spool)), [SpoolWriter(str(spool))]
+    disk = FullDisk(monkeypatch, room=room, more_after_s=0.0)
 
     def sleep(seconds: float) -> None:
         disk.sleep(seconds)
-        other = SpoolWriter(str(spool))
-        other.append(OTHER)
-        other.close()
+        if is_new:
+            others.append(SpoolWriter(str(spool)))
+        others[-1].append(OTHER)
 
     monkeypatch.setattr(time, "sleep", sleep)
     if waits:
@@ -247,7 +250,8 @@ def test_a_line_of_which_half_found_room_is_whole_also_where_another_thread_writ
         assert writer.append_some(data) == len(data)
     if room >= len(FIRST + SECOND) + 2 and waits:
         sleep(0.0)
-    writer.close()
+    for one in (writer, *others):
+        one.close()
 
     assert records_in(spool) == sorted([FIRST, SECOND, OTHER])
 
