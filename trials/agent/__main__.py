@@ -21,6 +21,7 @@ from trials.agent.bounds import EXIT_SERVICE_LOST, service_lost_s
 from trials.agent.channel import Channel
 from trials.agent.home import Home, plain_name
 from trials.agent.joining import add_join_options, join_of
+from trials.agent.moving.blobs import drop_left
 from trials.agent.moving.service_files import Pace, ServiceFiles
 from trials.agent.sharing.servers import DataServers
 from trials.agent.wake import WakeSocket
@@ -74,6 +75,7 @@ def main() -> int:
             return 0
         parser.error(f"another agent serves the home {home.path} already; give this one a --home of its own")
     home.drop_unsynced(boot_id())
+    drop_left(home.incoming)
     if joined is None:
         _leave_session()
     _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)

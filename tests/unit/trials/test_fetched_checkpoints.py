@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ import pytest
 
 from trials.agent.home import Home
 from trials.agent.moving import restoring
-from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, remove_oldest
+from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, drop_left, remove_oldest
 from trials.checkpoints.verified_files import file_name
 from trials.stores import StoreError, fetch
 from trials.wire.files import FILE_RESTORE
@@ -150,6 +152,64 @@ def test_a_draft_of_what_is_wanted_is_not_removed_to_make_room(tmp_path: Path) -
     assert "stale.4711.part" not in kept
 
 
+# ── what was fetched goes again ─────────────────────────────────────────────────────────────────
+def stored(number: int) -> CheckpointRef:
+    """A checkpoint behind a URL; each number another one."""
+    data = WEIGHTS + str(number).encode()
+    fsspec.filesystem("memory").pipe_file(f"/saved/{number}.ckpt", data)
+    digest = hashlib.sha256(data).hexdigest()
+    return CheckpointRef(digest=digest, step=number, size=len(data), path=f"memory://saved/{number}.ckpt")
+
+
+@pytest.mark.usefixtures("memory")
+def test_what_was_fetched_and_is_damaged_does_not_stay(tmp_path: Path) -> None:
+    home, wanted = Home(tmp_path), stored(1)
+    home.make()
+    fsspec.filesystem("memory").pipe_file("/saved/1.ckpt", b"damaged")
+
+    assert listed_of(home, wanted)["damaged"]
+    assert list(home.incoming.iterdir()) == []
+
+
+@pytest.mark.usefixtures("memory")
+def test_of_what_was_fetched_from_a_store_the_oldest_go_though_no_blob_comes(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    found = [listed_of(home, stored(number), attempt=f"{number}-a") for number in range(1, INCOMING_KEPT + 4)]
+
+    assert len(list(home.incoming.iterdir())) == INCOMING_KEPT
+    assert all(Path(entry["file"]).read_bytes().startswith(WEIGHTS) for entry in found)
+
+
+@pytest.mark.usefixtures("memory")
+def test_where_files_have_one_name_only_a_trial_has_a_copy_of_what_was_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    home = Home(tmp_path)
+    home.make()
+    entry = listed_of(home, stored(1))
+    shutil.rmtree(home.incoming)
+
+    assert Path(entry["file"]).read_bytes() == WEIGHTS + b"1"
+
+
+def test_what_a_killed_agent_has_fetched_in_part_goes_when_the_next_one_begins(tmp_path: Path) -> None:
+    for number in range(INCOMING_KEPT + 2):
+        (tmp_path / f"d{number}").touch()
+        os.utime(tmp_path / f"d{number}", (number, number))
+    (tmp_path / "d9.4711.part").mkdir()
+    (tmp_path / "d9.4711.part" / "__0_0.distcp").touch()
+    (tmp_path / "d8.part").touch()
+
+    drop_left(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {f"d{number}" for number in range(2, INCOMING_KEPT + 2)}
+
+
 SHARD = b"a shard" * 100
 MANIFEST = json.dumps({"files": {"__0_0.distcp": {"digest": hashlib.sha256(SHARD).hexdigest()}}}).encode()
 
@@ -162,13 +222,13 @@ def a_folder(path: Path, *, shard: bytes = SHARD, manifest: bytes = MANIFEST) ->
     return hashlib.sha256(manifest).hexdigest()
 
 
-def listed_of(home: Home, *references: CheckpointRef) -> dict[str, Any]:
+def listed_of(home: Home, *references: CheckpointRef, attempt: str = "2-b") -> dict[str, Any]:
     """What restore.json of a new attempt lists."""
 
     async def ask(_: str) -> None:
         """There is no service here."""
 
-    folder = home.attempts / "e" / "1" / "2-b" / "restore"
+    folder = home.attempts / "e" / "1" / attempt / "restore"
     folder.parent.mkdir(parents=True)
     asyncio.run(restoring.lay_out(home, folder, references, BlobReceiver(home.incoming, ask=ask)))
     (entry,) = json.loads((folder / FILE_RESTORE).read_bytes())["checkpoints"]

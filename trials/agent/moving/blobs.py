@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from trials.agent.home import Home, plain_name
+from trials.stores import clear
 from trials.wire.messages import BlobSent
 from trials.wire.plain import ProtocolError
 
@@ -135,6 +136,10 @@ class BlobReceiver:
         waiting = self._waiting.pop(sent.digest, None)
         if waiting is not None:
             waiting.set_result(path)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """The oldest beyond those that are kept go, but for what is held. Any thread; never raises."""
         try:
             remove_oldest(self._folder, keep=INCOMING_KEPT, but=self._held)
         except OSError as error:
@@ -180,6 +185,17 @@ def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)  # another thread may be doing the same
         else:
             path.unlink(missing_ok=True)
+
+
+def drop_left(folder: Path) -> None:
+    """What an agent that was killed has fetched in part, and the oldest beyond those that are kept. Never raises."""
+    try:
+        for path in folder.iterdir():
+            if PARTIAL in path.name:
+                clear(path)
+        remove_oldest(folder, keep=INCOMING_KEPT, but=())
+    except OSError as error:
+        logger.warning("blobs_not_removed", extra={"folder": folder, "error": error})
 
 
 def _touched_at(path: Path) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from trials.agent.home import Home, plain_name
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver
 from trials.checkpoints.verified_files import damaged_part, digest_of, file_name
 from trials.files import to_json, write_atomically
-from trials.stores import StoreError, fetch, is_url, matching
+from trials.stores import StoreError, clear, fetch, is_url, matching
 from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS
 from trials.wire.launch import CheckpointRef
 
@@ -52,7 +53,10 @@ async def _entries(
             logger.warning("checkpoint_missing", extra={"digest": reference.digest, "problem": found.problem})
             entries.append(entry | {"file": "", "problem": found.problem, "damaged": found.damaged})
         else:
-            entries.append(entry | {"file": _placed(found.path, target / file_name(reference.step, reference.digest))})
+            name = file_name(reference.step, reference.digest)
+            is_passing = found.path.parent == home.incoming
+            file = await asyncio.to_thread(_placed, found.path, target / name, is_passing=is_passing)
+            entries.append(entry | {"file": file})
     return entries
 
 
@@ -104,7 +108,10 @@ async def _fetched(home: Home, blobs: BlobReceiver, reference: CheckpointRef, lo
     target = home.incoming / plain_name(reference.digest, what="digest")
     fetching = _fetching.setdefault(target, asyncio.Lock())
     async with fetching:
-        return await asyncio.to_thread(_from_store, reference.path, target, reference.digest)
+        found = await asyncio.to_thread(_from_store, reference.path, target, reference.digest)
+        if found.path is not None:
+            await asyncio.to_thread(blobs.make_room)
+    return found
 
 
 def _from_store(location: str, target: Path, digest: str) -> _Found:
@@ -115,6 +122,8 @@ def _from_store(location: str, target: Path, digest: str) -> _Found:
         fetch(location, target)
         if verified(target, digest):
             return _Found(target)
+        with suppress(OSError):  # else it is removed with the oldest
+            clear(target)
     except StoreError as error:
         return _Found(problem=str(error))
     except OSError as error:
@@ -132,19 +141,23 @@ def verified(path: Path, digest: str) -> bool:
     return damaged_part(path, digest) is None
 
 
-def _placed(source: Path, target: Path) -> str:
-    try:
-        if source.is_dir():
-            target.mkdir(exist_ok=True)
-            for path in source.iterdir():
-                _link(path, target / path.name)
+def _placed(source: Path, target: Path, *, is_passing: bool) -> str:
+    """``is_passing``: the source may be removed at any time, once this is done."""
+    for way in (os.link, shutil.copyfile) if is_passing else (os.link,):
+        try:
+            if source.is_dir():
+                target.mkdir(exist_ok=True)
+                for path in source.iterdir():
+                    _put(path, target / path.name, way)
+            else:
+                _put(source, target, way)
+        except OSError as error:
+            logger.debug("checkpoint_not_placed", extra={"path": source, "error": error})
         else:
-            _link(source, target)
-    except OSError:
-        return str(source)  # on another file system: used where it is
-    return target.name
+            return target.name
+    return str(source)  # on another file system: used where it is
 
 
-def _link(source: Path, target: Path) -> None:
+def _put(source: Path, target: Path, way: Callable[[Path, Path], object]) -> None:
     target.unlink(missing_ok=True)
-    os.link(source, target)
+    way(source, target)
