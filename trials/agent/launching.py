@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import shutil
@@ -24,7 +23,7 @@ from trials.agent.moving.inputs import paths_of
 from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
-from trials.files import ATTEMPT_BYTES, is_full_disk, read_json, to_json, write_atomically, write_plainly
+from trials.files import ATTEMPT_BYTES, is_full_disk, is_scarce, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
 from trials.processes.logs import end_of
@@ -49,13 +48,12 @@ COPIED_AT_ONCE_BYTES = 64 << 10
 SMALL_CODES_KEPT = 8  # such codes, in memory
 SUPERVISOR_LOG = "supervisor.log"
 _PACKAGE = str(Path(trials.__file__).parent)
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _NNI_FOLDER = Path(_PACKAGE) / "nni" / "stand_in"
 logger = logging.getLogger(__name__)
 
 
 class NoRoomError(Exception):
-    """The disk is full, the agent has no descriptor to spare, or a store cannot be reached.
+    """The disk is full, others have used up descriptors or memory, or a store cannot be reached.
 
     The service repeats the launch, and then it may be done.
     """
@@ -119,7 +117,7 @@ async def prepare(
 
 
 def _may_pass(error: OSError) -> bool:
-    return is_full_disk(error) or error.errno in _NO_DESCRIPTOR
+    return is_full_disk(error) or is_scarce(error)
 
 
 def _parameters_of(attempt: dict[str, Any]) -> dict[str, Any]:

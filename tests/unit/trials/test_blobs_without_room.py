@@ -165,7 +165,11 @@ def test_a_blob_is_given_also_where_no_older_one_can_be_removed(
 
 
 @pytest.mark.parametrize(
-    ("number", "is_repeated"), [(errno.ENOSPC, True), (errno.EMFILE, True), (errno.ENFILE, True), (errno.EIO, False)]
+    ("number", "is_repeated"),
+    [
+        *((number, True) for number in (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)),
+        (errno.EIO, False),
+    ],
 )
 def test_a_launch_whose_code_cannot_be_written_down_is_left_to_be_repeated_or_fails_with_the_reason(
     tmp_path: Path, disk: Disk, number: int, is_repeated: bool
