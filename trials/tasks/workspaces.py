@@ -14,7 +14,7 @@ from trials.tasks.instance import ENV_OUTPUTS, FOLDER_OUTPUTS, OUTPUT_KINDS, out
 
 FOLDER_KEPT = "global"
 FOLDER_LIMIT_BYTES = 200  # of a node's name that is a folder
-_BEGAN = ".began"  # in a folder of outputs of its own: by the clock of that file system
+_Mark = tuple[int, int, int, int]  # of a file, which has another one once it is written or replaced
 
 
 class Workspace:
@@ -25,6 +25,7 @@ class Workspace:
         self.path, self.outputs = path, outputs
         self._own: TemporaryFolder | None = None
         self._lock = -1
+        self._found: dict[str, _Mark] = {}  # in the workspace's own folder of outputs, when this group began
 
     @classmethod
     def of_outer_task(cls, path: Path) -> Workspace:
@@ -48,20 +49,23 @@ class Workspace:
         own = TemporaryFolder(_of_here(FOLDER_OUTPUTS), root=parent)
         made = cls(path, own.path)
         made._own = own
-        (own.path / _BEGAN).touch()
         made._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # another group uses it, or nobody can say who does
             fcntl.flock(made._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path / FOLDER_OUTPUTS, ignore_errors=True)
         with suppress(OSError):
             fcntl.flock(made._lock, fcntl.LOCK_SH)
+        made._found = _marks_in(path / FOLDER_OUTPUTS)
         return made
 
     def output(self, name: str) -> tuple[str, bytes]:
         """As ``output_bytes``, of what was given last. What was written into the workspace's own folder of outputs
-        since this group has begun counts, too: commands may know no other."""
+        since this group has begun counts, too: commands may know no other. That it was is seen by the file, whatever
+        the clock says."""
         shared = self.path / FOLDER_OUTPUTS
-        if _written(shared, name) > max(_written(self.outputs, name), _modified(self.outputs / _BEGAN) - 1):
+        there = {file: mark for file in _files_of(name) if (mark := _mark(shared / file)) is not None}
+        is_new = any(mark != self._found.get(file) for file, mark in there.items())
+        if is_new and _written(shared, name) > _written(self.outputs, name):
             return output_bytes(shared, name)
         return output_bytes(self.outputs, name)
 
@@ -76,7 +80,27 @@ class Workspace:
 
 def _written(folder: Path, name: str) -> int:
     """When an output was given there, in nanoseconds; 0 for never."""
-    return max(_modified(folder / f"{name}.{kind}") for kind in OUTPUT_KINDS)
+    return max(_modified(folder / file) for file in _files_of(name))
+
+
+def _files_of(name: str) -> list[str]:
+    return [f"{name}.{kind}" for kind in OUTPUT_KINDS]
+
+
+def _marks_in(folder: Path) -> dict[str, _Mark]:
+    try:
+        paths = list(folder.iterdir())
+    except OSError:  # nothing was ever given there
+        return {}
+    return {path.name: mark for path in paths if (mark := _mark(path)) is not None}
+
+
+def _mark(path: Path) -> _Mark | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _modified(path: Path) -> int:

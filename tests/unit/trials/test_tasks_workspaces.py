@@ -103,6 +103,22 @@ def test_a_command_that_knows_only_the_workspace_gives_outputs_also_beside_anoth
         second.output("older")
 
 
+@pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
+def test_what_a_command_gives_counts_also_where_the_clock_was_set_meanwhile(
+    tmp_path: Path, closing: ExitStack, ahead_s: float
+) -> None:
+    first = kept(tmp_path / "node", closing)
+    command_gives(first, "older", 1, at_s=time.time() + ahead_s)
+    second = kept(tmp_path / "node", closing)
+    command_gives(second, "rank", 2, at_s=time.time() + ahead_s)
+
+    assert second.output("rank") == ("json", b"2")
+    with pytest.raises(FileNotFoundError):
+        second.output("older")
+    command_gives(second, "older", 3, at_s=time.time() + ahead_s)
+    assert second.output("older") == ("json", b"3")
+
+
 def test_of_a_task_and_a_command_that_give_the_same_output_the_last_one_counts(
     tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
