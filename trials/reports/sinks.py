@@ -8,6 +8,7 @@ import queue
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -38,7 +39,8 @@ def numbers(metrics: Mapping[str, Any], *, objective: str = "") -> dict[str, flo
     """The metrics as floats. TypeError names the one that is no real number, ValueError what the service refuses.
 
     A control character in a name, such as the line break behind a label that was read from a file, is replaced, and
-    standard error says so: no trial should end for it. The ``objective`` keeps its name, whatever that is.
+    standard error says so: no trial should end for it. Names that would be the same then are written with escapes.
+    The ``objective`` keeps its name, whatever that is.
     """
     if not metrics:
         raise TypeError("a report needs at least one metric, as in report(step=3, loss=0.2)")
@@ -51,15 +53,18 @@ def numbers(metrics: Mapping[str, Any], *, objective: str = "") -> dict[str, flo
         )
     if all(map(str.isprintable, found)):
         return found
-    return {name if name == objective else _named(name): value for name, value in found.items()}
+    lines = {name: name if name == objective else one_line(name) for name in found}
+    taken = Counter(lines.values())
+    # Two that differ in such a character alone would be one, of which one value were lost.
+    named = {name: line if line == name else _said(name, line, taken[line] == 1) for name, line in lines.items()}
+    return {named[name]: value for name, value in found.items()}
 
 
 @lru_cache(maxsize=METRICS_LIMIT)  # so that it is said once
-def _named(name: str) -> str:
-    named = one_line(name)
-    if named != name:
-        with suppress(OSError, ValueError, AttributeError):  # a standard error that is full, closed or none at all
-            sys.stderr.write(f"the name of a metric is one line of text: {name!r} is reported as {named}\n")
+def _said(name: str, line: str, is_alone: bool) -> str:  # noqa: FBT001  cached calls are told apart by their place
+    named = line if is_alone else repr(name)[1:-1][:METRIC_NAME_LIMIT]
+    with suppress(OSError, ValueError, AttributeError):  # a standard error that is full, closed or none at all
+        sys.stderr.write(f"the name of a metric is one line of text: {name!r} is reported as {named}\n")
     return named
 
 

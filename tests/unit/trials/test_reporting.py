@@ -69,6 +69,12 @@ def test_the_objective_keeps_its_name_whatever_that_is() -> None:
     assert numbers({"a\nb": 1, "a\rb": 2}, objective="a\nb") == {"a\nb": 1.0, "a\ufffdb": 2.0}
 
 
+def test_metrics_whose_names_differ_in_a_control_character_alone_are_both_reported() -> None:
+    found = numbers({"a\n": 1, "a\r": 2, "b\n": 3, "c\n": 4, "c\ufffd": 5})
+
+    assert found == {"a\\n": 1.0, "a\\r": 2.0, "b\ufffd": 3.0, "c\\n": 4.0, "c\ufffd": 5.0}
+
+
 @pytest.mark.parametrize("report", ["report", "report_final"])
 def test_a_report_that_the_service_would_refuse_is_an_error_in_the_script(
     trial: Trial, tmp_path: Path, report: str
