@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, Table
 
 from tests.contract.stores import StillClock
 from tests.forked import Child
@@ -19,10 +19,10 @@ from tests.postgresql import the_server
 from tuner_service.cli.output.exit_codes import CommandError
 from tuner_service.cli.verbs.db import copy as copy_of_the_command
 from tuner_service.domain.errors import InUseError, StorageError
-from tuner_service.storage import tables
+from tuner_service.storage import copying, tables
 from tuner_service.storage.copying import CopiedTable, copy_database
 from tuner_service.storage.engine import open_store
-from tuner_service.storage.postgresql import connecting, lease
+from tuner_service.storage.postgresql import lease
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
@@ -118,13 +118,20 @@ def test_nothing_is_copied_while_a_service_runs_on_either_side(busy: str, tmp_pa
 
 def test_a_copy_may_take_longer_than_reads_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the one are not asked for while those of the other are compared."""
-    monkeypatch.setattr(connecting, "READ_LIMIT_MS", 100)
+    copied, limits = copying._copy, set[str]()
+
+    def watched(reading: Connection, writing: Connection, table: Table) -> copying.CopiedTable:
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            limits.add(str(reading.exec_driver_sql(f"SHOW {name}").scalar()))
+        return copied(reading, writing, table)
+
+    monkeypatch.setattr(copying, "_copy", watched)
     url = the_server().filled_database()
     with (
         closing(open_store(url, StillClock())) as store,
         closing(open_store(tmp_path / "tuner.db", StillClock())) as copy,
     ):
         store.commit(stored.changes())
-        pauses = iter([0.3])
-        copy_database(store, copy, lambda _: threading.Event().wait(next(pauses, 0.0)) and None)
+        copy_database(store, copy, lambda _: None)
         assert repr(copy.load()) == repr(store.load())
+    assert limits == {"0"}
