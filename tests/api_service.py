@@ -63,6 +63,7 @@ class DirectRunner:
     def __init__(self, store: MemoryStore) -> None:
         self.commands: list[Command] = []
         self.trouble: dict[str, str] = {}
+        self.hangs = ""
         self.on_committed: Callable[[Changes, int], None] = lambda _, __: None
         self.measures = Measures()
         self._store = store
@@ -93,6 +94,9 @@ class DirectRunner:
 
     def readiness(self) -> dict[str, str]:
         return {"database": "ok", "runner": "ok"} | self.trouble
+
+    def commit_hangs(self) -> str:
+        return self.hangs
 
 
 class FakeHub:

@@ -364,6 +364,7 @@ def _experiments(core: Core, assets: Assets) -> Experiments:
 
 def _look(core: Core, certificate: Certificate | None) -> None:
     core.hub.close_those_who_may_not()  # whose tokens have expired
+    core.runner.commit_hangs()  # so that the log says it, though nobody asks
     if certificate is not None:
         certificate.look()
 

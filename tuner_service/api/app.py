@@ -13,6 +13,7 @@ from tuner_service.api.cached_reads import BY_EVENT, CachedReads
 from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
+from tuner_service.api.hanging import refuse_changes_that_would_hang
 from tuner_service.api.guard import ChannelsInTurn, Guard, HeadAsGet
 from tuner_service.api.made_files import MadeFiles
 from tuner_service.api.measured import MeasuredRequests, note_matched_route
@@ -77,7 +78,12 @@ def create_app(services: Services) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # FastAPI's own pages load from elsewhere; /docs is ours and works offline
         redoc_url=None,
-        dependencies=[Depends(note_matched_route), Depends(authorize), Depends(refuse_unknown_query)],
+        dependencies=[
+            Depends(note_matched_route),
+            Depends(authorize),
+            Depends(refuse_unknown_query),
+            Depends(refuse_changes_that_would_hang),
+        ],
         generate_unique_id_function=lambda route: route.name,  # by which generated clients name their functions
         redirect_slashes=False,
     )

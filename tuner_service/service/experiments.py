@@ -44,6 +44,7 @@ from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.code import CodeArchive
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
+from tuner_service.service.hanging_commits import Outcomes
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.nodes import why_no_node
@@ -110,7 +111,11 @@ class Experiments:
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _outcomes: Outcomes = field(init=False)
     _waiting: int = 0  # requests that wait for an end
+
+    def __post_init__(self) -> None:
+        self._outcomes = Outcomes(self.runner.commit_hangs)
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
     async def create(self, creation: Creation) -> tuple[ExperimentId, bool]:
@@ -123,6 +128,7 @@ class Experiments:
             return await self._create(creation), False
         # Two requests with one key at once: the second looks only after the first is on disk.
         async with self._creating:
+            await self._outcomes.settle()
             stored = await asyncio.to_thread(self.queries.idempotency_key, key.key)
             if stored is None:
                 return await self._create(creation), False
@@ -237,14 +243,20 @@ class Experiments:
     async def stop_trial(self, experiment_id: ExperimentId, number: int) -> None:
         await self.submit(TrialStopped(at=self.clock.now(), experiment_id=experiment_id, number=number))
 
-    async def submit(self, command: Command) -> None:
-        """Returns when it is on disk; raises the error that refused it. A change bears the name of who asked for it."""
+    async def submit(self, command: Command, *, then: Callable[[], object] | None = None) -> None:
+        """Returns when it is on disk; raises the error that refused it. A change bears the name of who asked for it.
+
+        UnavailableError while a commit hangs: whether the command is carried out is not known then. ``then`` is called
+        once it is, whoever waits, by the thread that carries commands out.
+        """
         if isinstance(command, Change):
             command = replace(command, by=SENDER.get())
             about = getattr(command, "experiment_id", getattr(command, "name", ""))
             logger.info("change_asked_for", extra={"change": type(command).__name__, "about": about, "by": command.by})
-        # Shielded: a client that goes away does not take back what it asked for.
-        await asyncio.shield(asyncio.wrap_future(self.runner.submit(command)))
+        submitted = self.runner.submit(command)
+        if then is not None:
+            submitted.add_done_callback(lambda done: then() if done.exception() is None else None)
+        await self._outcomes.wait(submitted)
 
     def _unused_id(self) -> ExperimentId:
         for _ in range(ID_DRAWS):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tuner_service.dispatcher.commands import ArchiveMoved, Command, ExperimentDeleted
 from tuner_service.domain.archives import UNDER_WAY, ArchivePhase, holds_all
@@ -19,6 +19,12 @@ REMOVED_AT_ONCE = 5_000  # metrics, which are removed in the transaction that re
 REPORT_BYTES = 130  # of a report with one metric in a database, its entries in indices included
 
 
+class Submit(Protocol):
+    """As ``Experiments.submit``."""
+
+    async def __call__(self, command: Command, *, then: Callable[[], object] | None = None) -> None: ...
+
+
 @dataclass(kw_only=True)
 class Retention:
     """``submit`` returns when the command is on disk; ``wake`` has the archivist look at what is to be done."""
@@ -26,11 +32,11 @@ class Retention:
     queries: Queries
     rows: MovedRows
     clock: Clock
-    submit: Callable[[Command], Awaitable[None]]
+    submit: Submit
     wake: Callable[[], None]
 
     @classmethod
-    def beside(cls, archivist: Archivist, *, submit: Callable[[Command], Awaitable[None]]) -> Retention:
+    def beside(cls, archivist: Archivist, *, submit: Submit) -> Retention:
         """What an archivist is told to do."""
         return cls(
             queries=archivist.queries, rows=archivist.rows, clock=archivist.clock, submit=submit, wake=archivist.wake
@@ -65,8 +71,8 @@ class Retention:
         return due(self.queries, before=self.clock.now() - older_than_s)
 
     async def _begin(self, experiment_id: ExperimentId, phase: ArchivePhase) -> None:
-        await self.submit(ArchiveMoved(at=self.clock.now(), experiment_id=experiment_id, phase=phase))
-        self.wake()
+        moved = ArchiveMoved(at=self.clock.now(), experiment_id=experiment_id, phase=phase)
+        await self.submit(moved, then=self.wake)
 
 
 def due(queries: Queries, *, before: float) -> list[Experiment]:

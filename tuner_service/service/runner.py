@@ -38,6 +38,7 @@ from tuner_service.domain.experiment import Experiment
 from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.ports import Clock, LoadedExperiment, Store
+from tuner_service.service.hanging_commits import CommitTimer
 from tuner_service.service.measures import Measures
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
@@ -79,6 +80,7 @@ class Runner:
     gather_s: float = GATHER_S
     pause_s: float = PAUSE_S
     measures: Measures = field(default_factory=Measures)
+    commits: CommitTimer = field(default_factory=CommitTimer)
     _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(default_factory=queue.Queue)
     _dispatcher: Dispatcher | None = None
     _dispatchers: int = 0
@@ -119,7 +121,12 @@ class Runner:
 
     def readiness(self) -> dict[str, str]:
         alive = self._thread is not None and self._thread.is_alive()
-        return {"dispatcher": "ok" if alive else "not running", "database": self._trouble or "ok"}
+        database = self._trouble or self.commit_hangs() or "ok"
+        return {"dispatcher": "ok" if alive else "not running", "database": database}
+
+    def commit_hangs(self) -> str:
+        """What is wrong, and what to do, while a commit does not return; else "". What was submitted waits for it."""
+        return self.commits.trouble()
 
     def queue_depths(self, experiment_id: str) -> dict[str, int]:
         """How many lines wait for each algorithm, about now; a look from outside that locks nothing."""
@@ -203,7 +210,7 @@ class Runner:
                 return
             changes = dispatcher.take_changes()
             begun = self.clock.now()
-            sequence = self.store.commit(changes) if changes else None
+            sequence = self._commit(changes) if changes else None
             took = self.clock.now() - begun
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
@@ -219,6 +226,10 @@ class Runner:
             self._measure(changes, batch, effects, took=took)
         self._say_saved(changes)
         self._show(dispatcher)
+
+    def _commit(self, changes: Changes) -> int:
+        with self.commits.running():
+            return self.store.commit(changes)
 
     def _show(self, dispatcher: Dispatcher) -> None:
         try:
@@ -295,7 +306,7 @@ class Runner:
             dispatcher, effects = self._recovered(groups, [self._if_able(groups, one, at) for one in loaded], at)
         self._dispatchers += 1
         changes = dispatcher.take_changes()
-        self._say_committed(changes, self.store.commit(changes))
+        self._say_committed(changes, self._commit(changes))
         self._dispatcher = dispatcher
         self._perform(effects)
         self._say_saved(changes)

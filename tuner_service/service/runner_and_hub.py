@@ -25,6 +25,9 @@ class Commands(Protocol):
     def readiness(self) -> dict[str, str]:
         """Part → "ok" or the trouble."""
 
+    def commit_hangs(self) -> str:
+        """What is wrong, and what to do, while a commit does not return; else ""."""
+
     def queue_depths(self, experiment_id: ExperimentId) -> dict[str, int]:
         """How many lines wait for each algorithm, about now."""
 

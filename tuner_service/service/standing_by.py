@@ -28,6 +28,10 @@ class NoCommands:
     def readiness(self) -> dict[str, str]:
         return {"lease": STANDS_BY}
 
+    def commit_hangs(self) -> str:
+        """Nothing is committed."""
+        return ""
+
     def queue_depths(self, experiment_id: ExperimentId) -> dict[str, int]:
         """Those are counted by the dispatcher."""
         del experiment_id

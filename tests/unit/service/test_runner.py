@@ -20,6 +20,7 @@ from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
+from tuner_service.service.hanging_commits import HANGS_S, CommitTimer
 from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, PAUSE_S, Runner
 
 TIMEOUT_S = 10
@@ -62,6 +63,7 @@ class World:
         self.forgotten = 0
         self.working: set[str] = set()  # experiments that have a worker
         self.fails: list[Exception] = []
+        self.elapsed = 0.0
         self.runner = Runner(
             store=self.store,
             clock=self.clock,
@@ -71,6 +73,7 @@ class World:
             forget_workers=self.working.clear,
             gather_s=gather_s,
             pause_s=pause_s,
+            commits=CommitTimer(lambda: self.elapsed),
         )
 
     def _perform(self, effect: e.Effect) -> None:
@@ -512,6 +515,27 @@ def test_readiness_says_what_runs() -> None:
     assert world.runner.readiness()["dispatcher"] == "ok"
     world.runner.close()
     assert world.runner.readiness()["dispatcher"] == "not running"
+
+
+def test_a_commit_that_hangs_is_said_until_it_returns_and_what_waited_for_it_is_done(world: World) -> None:
+    world.store.gate.clear()
+    world.store.entered.clear()
+    at_hand = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    waiting = world.submit(paused())
+    world.elapsed = HANGS_S
+    assert world.runner.readiness()["database"] == "ok", "it may be slow"
+
+    world.elapsed = HANGS_S + 2
+    said = world.runner.readiness()
+    assert said["database"] == world.runner.commit_hangs()
+    assert said["database"].startswith("a commit has not returned for 12 s: the disk of the database hangs")
+
+    world.store.gate.set()
+    at_hand.result(TIMEOUT_S)
+    waiting.result(TIMEOUT_S)
+    assert world.runner.readiness()["database"] == "ok"
+    assert world.store.queries.experiment(EXPERIMENT_ID) is not None
 
 
 def test_how_long_the_queues_are_can_be_asked_from_any_thread() -> None:

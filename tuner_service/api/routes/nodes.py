@@ -64,8 +64,8 @@ async def remove_agent(
     """The node is not waited for any more. 409 while trials run there. Its token stays good: revoke it, too."""
     await _look_for(agent_id, services, if_match)
     experiments = services.experiments
-    await experiments.submit(NodeRemoved(at=experiments.clock.now(), agent_id=agent_id, force=force))
-    services.hub.hang_up(agent_id)
+    removed = NodeRemoved(at=experiments.clock.now(), agent_id=agent_id, force=force)
+    await experiments.submit(removed, then=lambda: services.hub.hang_up(agent_id))
     return Response(status_code=204)
 
 
