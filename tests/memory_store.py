@@ -314,6 +314,8 @@ class MemoryStore:
 
 
 class MemoryQueries:
+    version_waits = False
+
     def __init__(
         self,
         rows: dict[ExperimentId, _Rows],

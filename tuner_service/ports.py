@@ -315,6 +315,10 @@ class Queries(Protocol):
     def version(self) -> int | None:
         """Two equal answers say that nothing was committed between them; None: it cannot be told now."""
 
+    @property
+    def version_waits(self) -> bool:
+        """Whether ``version`` asks a server, and waits for its answer."""
+
     def experiments(self) -> Sequence[Experiment]:
         """Newest first."""
 

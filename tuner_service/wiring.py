@@ -301,7 +301,7 @@ def _serve_http(  # noqa: PLR0913  # what `serve` has put together
         server.run(sockets=[listening])
     finally:
         withdraw(settings)
-        assets.uploads.close()
+        assets.close()
         archivist.close()
         if core.store.is_in_place():
             sessions.note_uses()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 from fastapi import Request
@@ -16,6 +16,7 @@ from trials.wire.manifests import AssetFile
 from tuner_service.api.errors import problem
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.service.assets.asset_store import AssetStore
+from tuner_service.service.assets.catalogue import Assets
 
 BLOCK_BYTES = 1 << 20
 _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
@@ -27,7 +28,7 @@ class _Span:
     end: int  # behind its last byte
 
 
-async def file_response(request: Request, store: AssetStore, file: AssetFile) -> Response:
+async def file_response(request: Request, assets: Assets, file: AssetFile) -> Response:
     """206 for one range, as RFC 9110 has it; several at once are answered with the whole."""
     tag = f'"{file.digest}"'
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Content-Disposition": disposition(file.path)}
@@ -43,8 +44,8 @@ async def file_response(request: Request, store: AssetStore, file: AssetFile) ->
         span, status = found, 206
         headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{file.size}"
     headers["Content-Length"] = str(span.end - span.start)
-    first = await _read(store, file, span, span.start)
-    body = _blocks(store, file, span, first)
+    first = await assets.threads.run(lambda: _read(assets.store, file, span, span.start))
+    body = _blocks(assets, file, span, first)
     return StreamingResponse(body, status_code=status, headers=headers, media_type="application/octet-stream")
 
 
@@ -62,21 +63,21 @@ def _span_of(first: str, last: str, *, size: int) -> _Span | None:
     return _Span(start=start, end=end) if start < end else None
 
 
-async def _blocks(store: AssetStore, file: AssetFile, span: _Span, first: bytes) -> AsyncIterator[bytes]:
+async def _blocks(assets: Assets, file: AssetFile, span: _Span, first: bytes) -> AsyncIterator[bytes]:
     at, block = span.start, first
     while block:
         yield block
         at += len(block)
-        block = await _read(store, file, span, at)
+        block = await assets.threads.go_on(partial(_read, assets.store, file, span, at))
 
 
-async def _read(store: AssetStore, file: AssetFile, span: _Span, at: int) -> bytes:
+def _read(store: AssetStore, file: AssetFile, span: _Span, at: int) -> bytes:
     """UnavailableError where the store cannot give it: before the first block it is the answer, later it ends it."""
     length = min(BLOCK_BYTES, span.end - at)
     if length == 0:
         return b""
     try:
-        block = await asyncio.to_thread(store.read, file.digest, offset=at, length=length)
+        block = store.read(file.digest, offset=at, length=length)
     except StoreError as error:
         raise UnavailableError(f"{file.path} cannot be read: {error}; `tuner doctor` names what is missing") from error
     if not block:

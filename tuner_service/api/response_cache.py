@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner_service.api.auth import role_of
 from tuner_service.api.measured import note_route
 from tuner_service.api.responses import is_known
+from tuner_service.api.versions import version_of
 from tuner_service.ports import Queries
 from tuner_service.service.access import PEOPLE, Role
 
@@ -93,7 +94,7 @@ class ResponseCache:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = self._find_read(scope["path"]) if may_share(scope) else None
-        version = None if read is None else self._queries.version()
+        version = None if read is None else await version_of(self._queries)
         role = None if version is None else role_of(HTTPConnection(scope))
         if read is None or version is None or role not in PEOPLE:
             await self._app(scope, receive, send)
@@ -132,13 +133,13 @@ class ResponseCache:
     async def _wait_for_turn(self, key: _Key, flight: _Flight, before: _Flight) -> None:
         try:
             await before.landed.wait()
+            version = await version_of(self._queries)  # of before the building begins
         except BaseException:  # those who wait with it ask for themselves
             flight.landed.set()
             raise
         finally:
             if self._next.get(key) is flight:
                 del self._next[key]
-        version = self._queries.version()
         flight.begun = self._elapsed()
         if version is not None:  # else the one of before, at which no later read is
             flight.version = version

@@ -157,7 +157,9 @@ class Experiments:
         if digest is not None and creation.code is None:
             await self._require_code(digest)
         await self._require_changes(creation.spec.trial.code_origin, creation.code_changes, "/trial")
-        creation = replace(creation, spec=await asyncio.to_thread(self._with_assets, creation))
+        if creation.inputs or creation.code_asset is not None:
+            spec = await self.assets.threads.run(partial(self._with_assets, creation))
+            creation = replace(creation, spec=spec)
         if demand_of(creation.spec).wants_gpu:
             await self._wait_for_agent()
         known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
@@ -204,7 +206,7 @@ class Experiments:
     ) -> None:
         """ConflictError where its assets are not all in the store: before a trial fails for want of them."""
         revision = revision or CodeRevision()
-        await asyncio.to_thread(self.assets.require_all_of, experiment_id)
+        await self.assets.require_all_in_turn(experiment_id)
         if revision.digest is not None and revision.code is None:
             await self._require_code(revision.digest)
         await self._require_changes(revision.origin, revision.changes, "")

@@ -103,7 +103,11 @@ class Watch(Protocol):
     """Whether something was committed, by whichever connection of whichever process."""
 
     def version(self) -> int | None:
-        """As ``ports.Queries``. Waits for nobody; any thread."""
+        """As ``ports.Queries``; any thread."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether ``version`` waits for the answer of a server."""
 
     def close(self) -> None:
         """Safe to repeat."""
@@ -155,6 +159,10 @@ class SqlQueries:
 
     def version(self) -> int | None:
         return self._watch.version()
+
+    @property
+    def version_waits(self) -> bool:
+        return self._watch.waits
 
     def experiments(self) -> Sequence[Experiment]:
         with self.reading() as connection:

@@ -12,6 +12,8 @@ _VERSION_BITS = 32
 class CommitWatch:
     """``connect`` opens a connection that is used for nothing else, when somebody asks for the first time."""
 
+    waits = False
+
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
         self._connection: sqlite3.Connection | None = None

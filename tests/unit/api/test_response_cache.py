@@ -27,6 +27,7 @@ class Database:
 
     state: int = 1
     unknown: bool = False
+    version_waits: bool = False
 
     def version(self) -> int | None:
         return None if self.unknown else self.state

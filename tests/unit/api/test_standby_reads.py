@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import httpx
@@ -110,6 +111,35 @@ def test_whatever_else_is_asked_is_left_to_the_active_service(api: ApiService, m
     assert (answer.status_code, answer.headers["tuner-active"]) == (503, ACTIVE)
     assert f"the active one is {ACTIVE}" in answer.json()["detail"]
     assert len(api.runner.commands) == before
+
+
+def test_a_server_that_hangs_stops_no_answer_that_needs_none(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        transport = httpx.ASGITransport(app=StandbyApp(lambda: ACTIVE, lambda: inner))
+        headers = {"authorization": f"Bearer {ADMIN_TOKEN}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            reads = [asyncio.ensure_future(client.get(path)) for path in ("/api/v1/experiments", curves, timeline)]
+            try:
+                while len(asked) < len(reads):
+                    await asyncio.sleep(0)
+                assert (await client.get("/healthz")).status_code == 200
+                assert (await client.post("/api/v1/experiments", json={})).headers["tuner-active"] == ACTIVE
+                assert not any(read.done() for read in reads)
+            finally:
+                answers.set()
+            assert [(await read).status_code for read in reads] == [200, 200, 200]
+
+    def version() -> int:
+        asked.append("version")
+        assert answers.wait(10), "it was asked on the event loop"
+        return 1
+
+    curves, timeline = (f"/api/v1/experiments/{api.create()}/{of}" for of in ("curves", "timeline"))
+    inner, asked, answers = app_of(api), list[str](), threading.Event()
+    monkeypatch.setattr(api.queries, "version", version)
+    monkeypatch.setattr(api.queries, "version_waits", True)
+
+    asyncio.run(scene())
 
 
 def test_a_token_that_is_not_known_here_may_be_known_there(api: ApiService) -> None:

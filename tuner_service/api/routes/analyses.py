@@ -16,6 +16,7 @@ from tuner_service.api.bodies.schemas import MAX_NAME
 from tuner_service.api.cached_reads import shared_by_event
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.routes.parameters import ExperimentIdPath
+from tuner_service.api.versions import version_of
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.experiment import Experiment
 from tuner_service.domain.trial import TrialStatus
@@ -101,7 +102,7 @@ async def read_curves(
         compressed=takes_gzip(request),
     )
     # Every report changes them, and a report changes nothing of the experiment that could be looked at.
-    return await answer(request, services, question, revision=commit_revision(services))
+    return await answer(request, services, question, revision=await commit_revision(services))
 
 
 @router.get("/timeline")
@@ -117,19 +118,19 @@ async def read_timeline(request: Request, experiment_id: ExperimentIdPath, servi
     question = Question(
         kind=Kind.TIMELINE, experiment_id=experiment_id, options={"now": now}, compressed=takes_gzip(request)
     )
-    return await answer(request, services, question, revision=live_revision(services, found, now=now))
+    return await answer(request, services, question, revision=await live_revision(services, found, now=now))
 
 
-def live_revision(services: Services, experiment: Experiment, *, now: float) -> str | None:
+async def live_revision(services: Services, experiment: Experiment, *, now: float) -> str | None:
     """Of what every commit may change, and while trials run every second, too."""
-    version = commit_revision(services)
+    version = await commit_revision(services)
     if version is None or not any(experiment.counts.get(status.value, 0) for status in _LIVE):
         return version
     return f"{version}/{int(now)}"
 
 
-def commit_revision(services: Services) -> str | None:
-    version = services.queries.version()  # waits for nobody, and costs less than a thread would
+async def commit_revision(services: Services) -> str | None:
+    version = await version_of(services.queries)
     return None if version is None else str(version)
 
 

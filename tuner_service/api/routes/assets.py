@@ -49,14 +49,14 @@ async def find_missing(request: Request, services: CurrentServices) -> Response:
     What is there is kept for a day from here on. Ask again, with `after` of the answer, until that is null.
     """
     body = await read_as(request, MissingBody)
-    manifest = body.manifest.file()
-    found = await asyncio.to_thread(services.assets.uploads.missing, manifest, after=body.after)
+    assets, manifest = services.assets, body.manifest.file()
+    found = await assets.threads.run(lambda: assets.uploads.missing(manifest, after=body.after))
     answer = {"id": found.asset_id, "pieces": list(found.pieces), "bytes": found.bytes, "after": found.after}
     return json_response(answer)
 
 
 @router.get("/missing")
-def list_missing_assets(
+async def list_missing_assets(
     services: CurrentServices,
     *,
     experiment: Annotated[
@@ -64,11 +64,14 @@ def list_missing_assets(
     ] = None,
 ) -> Response:
     """What the database names, or one experiment needs, and the store has not, a thousand of them at most."""
-    assets = services.assets
-    if experiment is not None:
-        services.experiments.find(experiment)
-    with in_words(assets.store.staging):
-        found = list(islice(assets.missing(experiment), PAGE_LIMIT))
+
+    def look() -> list[str]:
+        if experiment is not None:
+            services.experiments.find(experiment)
+        with in_words(services.assets.store.staging):
+            return list(islice(services.assets.missing(experiment), PAGE_LIMIT))
+
+    found = await services.assets.threads.run(look)
     items = [{"asset": asset_id, "digest": f"sha256:{asset_id}"} for asset_id in found]
     return json_response({"items": items, "next": None})
 
@@ -174,14 +177,14 @@ def list_versions(
 @router.get("/bytes/{digest}")
 async def read_bytes(request: Request, digest: FileDigestPath, services: CurrentServices) -> Response:
     """A whole file of the store by its digest, or a range of it: manifests, too."""
-    store = services.assets.store
+    assets = services.assets
     try:
-        size = (await asyncio.to_thread(store.sizes, digest[:2])).get(digest)
+        size = (await assets.threads.run(lambda: assets.store.sizes(digest[:2]))).get(digest)
     except StoreError as error:
         raise UnavailableError(f"the asset store cannot be used now: {error}") from error
     if size is None:
         raise NotFoundError("file", f"sha256:{digest}")
-    return await file_response(request, store, AssetFile(path=digest, size=size, pieces=(digest,)))
+    return await file_response(request, assets, AssetFile(path=digest, size=size, pieces=(digest,)))
 
 
 @router.get("/{reference}")
@@ -191,12 +194,13 @@ def read_asset(request: Request, reference: Reference, services: CurrentServices
 
 
 @router.get("/{reference}/files")
-def list_files(
+async def list_files(
     reference: Reference, services: CurrentServices, *, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
 ) -> Response:
     """By path, with size and digest."""
-    asset, after = services.assets.resolve(reference).asset, read_number_cursor(cursor)
-    found = list(islice(services.assets.files(asset), after, after + limit + 1))
+    assets, after = services.assets, read_number_cursor(cursor)
+    asset = (await asyncio.to_thread(assets.resolve, reference)).asset
+    found = await assets.threads.run(lambda: list(islice(assets.files(asset), after, after + limit + 1)))
     following = make_cursor(str(after + limit)) if len(found) > limit else None
     return json_response({"items": [file_view(file) for file in found[:limit]], "next": following})
 
@@ -205,8 +209,9 @@ def list_files(
 async def read_file(request: Request, reference: Reference, path: str, services: CurrentServices) -> Response:
     """One file, to be saved; ranges are taken."""
     assets = services.assets
-    file = await asyncio.to_thread(lambda: assets.file(assets.resolve(reference).asset, path))
-    return await file_response(request, assets.store, file)
+    asset = (await asyncio.to_thread(assets.resolve, reference)).asset
+    file = await assets.threads.run(lambda: assets.file(asset, path))
+    return await file_response(request, assets, file)
 
 
 @router.delete("/{reference}", status_code=204)

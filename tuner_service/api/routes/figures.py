@@ -78,7 +78,7 @@ async def _drawn(request: Request, services: Services, experiment_id: str, kind:
 
     drawings = request.app.state.drawings
     assert isinstance(drawings, SingleFlight)  # noqa: S101  # set by create_app before any request
-    revision = live_revision(services, experiment, now=now)
+    revision = await live_revision(services, experiment, now=now)
     response = await drawings.answer(request, (kind.value, form, experiment_id), revision=revision, work=work)
     if response.status_code == 200:
         response.headers["Content-Disposition"] = f'inline; filename="{experiment_id}-{kind.value}.{form}"'

@@ -76,7 +76,7 @@ async def read_table(  # noqa: PLR0913  # one argument for each query parameter
         },
         compressed=takes_gzip(request),
     )
-    return await answer(request, services, question, revision=live_revision(services, found, now=now))
+    return await answer(request, services, question, revision=await live_revision(services, found, now=now))
 
 
 def _named(columns: str) -> list[str]:

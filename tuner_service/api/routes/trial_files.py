@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from trials.wire.manifests import AssetFile
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.file_responses import file_response
 from tuner_service.api.responses import json_response
@@ -19,7 +19,7 @@ from tuner_service.service.assets.asset_views import file_view
 from tuner_service.service.digests import digest_view
 from tuner_service.service.experiments import Services
 from tuner_service.service.trial_files import TrialFiles
-from tuner_service.service.views import output_view
+from tuner_service.service.views import View, output_view
 
 router = APIRouter(prefix="/api/v1/trials/{experiment_id}/{number}/files", tags=["trials"])
 Wanted = Annotated[
@@ -29,7 +29,7 @@ Wanted = Annotated[
 
 
 @router.get("")
-def list_trial_files(  # noqa: PLR0913  # one argument for each part of the request
+async def list_trial_files(  # noqa: PLR0913  # one argument for each part of the request
     experiment_id: ExperimentIdPath,
     number: Number,
     services: CurrentServices,
@@ -40,10 +40,15 @@ def list_trial_files(  # noqa: PLR0913  # one argument for each part of the requ
 ) -> Response:
     """Of its output, or of a checkpoint, by path; `output` says whether all is there that it left."""
     after = read_number_cursor(cursor)
-    asset = _asset(services, experiment_id, number, wanted)
-    found = list(islice(services.assets.files(asset), after, after + limit + 1))
+
+    def look() -> tuple[Asset, list[AssetFile], View | None]:
+        asset = _asset(services, experiment_id, number, wanted)
+        found = list(islice(services.assets.files(asset), after, after + limit + 1))
+        output = None if wanted else output_view(services.experiments.find_trial(experiment_id, number))
+        return asset, found, output
+
+    asset, found, output = await services.assets.threads.run(look)
     following = make_cursor(str(after + limit)) if len(found) > limit else None
-    output = None if wanted else output_view(services.experiments.find_trial(experiment_id, number))
     items = [file_view(file) for file in found[:limit]]
     return json_response({"items": items, "next": following, "asset": digest_view(asset.id), "output": output})
 
@@ -60,8 +65,8 @@ async def read_trial_file(  # noqa: PLR0913  # one argument for each part of the
 ) -> Response:
     """One file, to be saved; ranges are taken."""
     assets = services.assets
-    file = await asyncio.to_thread(lambda: assets.file(_asset(services, experiment_id, number, wanted), path))
-    return await file_response(request, assets.store, file)
+    file = await assets.threads.run(lambda: assets.file(_asset(services, experiment_id, number, wanted), path))
+    return await file_response(request, assets, file)
 
 
 def _asset(services: Services, experiment_id: str, number: int, wanted: str | None) -> Asset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import AssetRows, Clock
 from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.collecting import missing_assets
+from tuner_service.service.assets.store_threads import StoreThreads
 from tuner_service.service.assets.uploads import Uploads, in_words
 from tuner_service.service.digests import digest_view
 
@@ -30,11 +32,20 @@ class Found:
 
 
 class Assets:
-    """One for the process; any thread; every call blocks."""
+    """One for the process; any thread; every call blocks but ``require_all_in_turn``.
+
+    On the event loop what asks the store is run by ``threads``.
+    """
 
     def __init__(self, store: AssetStore, rows: AssetRows, clock: Clock) -> None:
         self.store, self.rows = store, rows
         self.uploads = Uploads(store, rows, clock)
+        self.threads = StoreThreads()
+
+    def close(self) -> None:
+        """The commit at hand is finished; whatever else asks the store is not waited for."""
+        self.threads.close()
+        self.uploads.close()
 
     def missing(self, experiment_id: ExperimentId | None = None) -> Iterator[AssetId]:
         """What one experiment needs, or the database names, and the store has not."""
@@ -51,6 +62,11 @@ class Assets:
             message = f"experiment {experiment_id} needs assets that the store has not: {named}{more}"
             hint = "add them again, or end the service and resume with --assets DIR|URL, the store that has them"
             raise ConflictError(f"{message}; {hint}", ("resume",))
+
+    async def require_all_in_turn(self, experiment_id: ExperimentId) -> None:
+        """As ``require_all_of``, for the loop. An experiment that needs no assets waits for no store."""
+        if await asyncio.to_thread(self.rows.of_experiment, experiment_id):
+            await self.threads.run(lambda: self.require_all_of(experiment_id))
 
     def resolve(self, text: str) -> Found:
         """Of ``digits``, ``digits@3``, ``digits@latest``, a digest or its beginning; NotFoundError for what is none."""

@@ -18,6 +18,8 @@ ANSWER_LIMIT_MS = 1_000
 class SnapshotWatch:
     """Implements ``sql_queries.Watch``. Two equal snapshots of the server see the same rows."""
 
+    waits = True
+
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: psycopg.Connection[Any] | None = None

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 class CommitCount:
     """Implements ``sql_queries.Watch`` for the process that writes alone: nothing changes but by its transactions."""
 
+    waits = False
+
     def __init__(self) -> None:
         self._count = 0
 
