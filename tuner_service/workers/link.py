@@ -112,6 +112,8 @@ class WorkerLink:
         link. Raises OSError where no process can be started, and RuntimeError where no thread can: ``kill`` it then.
         """
         process = self._process = self._spawn(self._log_path.parent)
+        if self._closed:  # it was told to end meanwhile, when there was nothing to be ended yet
+            self._end()
         self._log = WorkerLog(cast("BinaryIO", process.stderr), self._log_path)
         name = f"worker {self._experiment_id}/{self._generation}"
         steps = self._steps(command, snapshots, history)
@@ -132,10 +134,24 @@ class WorkerLink:
                 self._wake.notify_all()
 
     def ping(self) -> None:
-        """Ask for WorkerPonged; goes ahead of waiting items."""
+        """Ask for WorkerPonged; goes ahead of waiting items. One that waits to be started says so at once."""
+        if self._process is None:
+            self._emit(WorkerPonged(at=self._now(), experiment_id=self._experiment_id, generation=self._generation))
+            return
         with self._wake:
             self._ping_wanted = True
             self._wake.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no event comes out any more."""
+        return self._closed
+
+    def fail(self, exc: Exception) -> None:
+        """Say that it could not be started, as the death of its worker, unless it was told to end; and end it."""
+        damage = str(exc) if isinstance(exc, RowsDamagedError) else ""
+        self._die(f"the algorithm worker could not be started: {exc}", damage=damage)
+        self.kill()
 
     def stop(self) -> None:
         """Let the process end; no event comes out any more. Returns at once; safe to repeat."""
@@ -335,16 +351,14 @@ class WorkerLink:
                 self._killer.cancel()
         tail = log.tail
         how = "; ".join(part for part in (_how_it_ended(code, tail), self._broke) if part)
-        self._emit(
-            WorkerDied(
-                at=self._now(),
-                experiment_id=self._experiment_id,
-                generation=self._generation,
-                detail=f"{how}\nits last output:\n{tail}" if tail else how,
-                damage=self._damage,
-            )
-        )
-        self._close()
+        self._die(f"{how}\nits last output:\n{tail}" if tail else how, damage=self._damage)
+
+    def _die(self, detail: str, *, damage: str) -> None:
+        """The last event."""
+        names: dict[str, Any] = {"experiment_id": self._experiment_id, "generation": self._generation}
+        with self._gate:
+            self._emit(WorkerDied(at=self._now(), detail=detail, damage=damage, **names))
+            self._close()
 
     # ── the gate ────────────────────────────────────────────────────────────────────────────────
     def _emit(self, event: WorkerEvent) -> None:

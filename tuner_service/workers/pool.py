@@ -5,22 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from trials.files import put_in_place, sync_tree
-from tuner_service.dispatcher.commands import WorkerDied, WorkerEvent
+from tuner_service.dispatcher.commands import WorkerEvent
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue
-from tuner_service.domain.errors import RowsDamagedError, StorageError
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.service.code import unpack_code
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import initialize
 from tuner_service.workers.spare import SpareWorker
+from tuner_service.workers.starter import Starter
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
 
@@ -37,7 +39,9 @@ class Code(Protocol):
 class WorkerPool:
     """Implements ``ports.Workers``.
 
-    ``on_event`` must not wait for the caller of these methods: ``start`` itself calls it where no worker can be had.
+    What a start takes, reads of rows, code that is unpacked, a process, is done by a thread of the pool, one start
+    after the other; what is delivered meanwhile waits in the link. ``on_event`` must not wait for the caller of these
+    methods: ``start`` itself calls it where no thread can be had.
     """
 
     store: Store
@@ -46,6 +50,8 @@ class WorkerPool:
     now: Callable[[], float]
     on_event: Callable[[WorkerEvent], None]
     spare: SpareWorker
+    _starter: Starter = field(default_factory=Starter)
+    _changing: threading.Lock = field(default_factory=threading.Lock)  # held while links come and go
     _links: dict[ExperimentId, tuple[int, WorkerLink]] = field(default_factory=dict)
     _ending: list[WorkerLink] = field(default_factory=list)
 
@@ -59,20 +65,27 @@ class WorkerPool:
             on_event=self.on_event,
             spawn=self.spare.take,
         )
-        self._links[order.experiment_id] = (order.generation, link)
+        with self._changing:
+            self._links[order.experiment_id] = (order.generation, link)
+        try:
+            self._starter.put(lambda: self._begin(link, order))
+        except RuntimeError as exc:  # there is no thread to be had
+            self._give_up(link, order, exc)
+
+    def _begin(self, link: WorkerLink, order: StartWorker) -> None:
+        if link.is_closed:
+            return
         try:
             self._start(link, order)
-        except Exception as exc:  # whatever it was: said as a death, so that another one is started after a pause
-            logger.exception("worker_not_started")
-            self.stop(order.experiment_id)
-            died = WorkerDied(
-                at=self.now(),
-                experiment_id=order.experiment_id,
-                generation=order.generation,
-                detail=f"the algorithm worker could not be started: {exc}",
-                damage=str(exc) if isinstance(exc, RowsDamagedError) else "",
-            )
-            self.on_event(died)  # from no other thread: that there is none may be why
+        except Exception as exc:  # noqa: BLE001  # whatever it was: said as a death, so that another one is started
+            self._give_up(link, order, exc)
+
+    def _give_up(self, link: WorkerLink, order: StartWorker, exc: Exception) -> None:
+        logger.error("worker_not_started", exc_info=exc)
+        with self._changing:
+            if self._links.get(order.experiment_id) == (order.generation, link):
+                self._drop(order.experiment_id)
+        link.fail(exc)
 
     def _start(self, link: WorkerLink, order: StartWorker) -> None:
         spec, cursors = order.spec, {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
@@ -84,7 +97,8 @@ class WorkerPool:
             history[queue] = self.store.history(order.experiment_id, queue, after=after, upto=cursor)
         code_folder = self._code_folder(order)
         command = initialize(order.experiment_id, spec, code_folder=code_folder, workers=spec.workers)
-        link.start(command, snapshots=snapshots, history=history)
+        if not link.is_closed:  # nobody has ordered another one meanwhile
+            link.start(command, snapshots=snapshots, history=history)
 
     def deliver(self, order: Deliver) -> None:
         generation, link = self._links.get(order.experiment_id, (0, None))
@@ -107,11 +121,17 @@ class WorkerPool:
 
     def stop(self, experiment_id: ExperimentId) -> None:
         """It is killed, not asked: everything it knows can be folded again."""
-        _, link = self._links.pop(experiment_id, (0, None))
+        with self._changing:
+            link = self._drop(experiment_id)
         if link is not None:
             link.kill()
+
+    def _drop(self, experiment_id: ExperimentId) -> WorkerLink | None:
+        _, link = self._links.pop(experiment_id, (0, None))
+        if link is not None:
             self._ending = [old for old in self._ending if not old.join(0)]
             self._ending.append(link)
+        return link
 
     def stop_all(self) -> None:
         """Likewise each one that there is; others can be started."""
@@ -121,6 +141,7 @@ class WorkerPool:
     def close(self) -> None:
         self.spare.close()
         self.stop_all()
+        self._starter.close(CLOSE_TIMEOUT_S)
         for link in self._ending:
             link.join(CLOSE_TIMEOUT_S / len(self._ending))
 

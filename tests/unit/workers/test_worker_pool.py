@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
-from tuner_service.dispatcher.commands import WorkerDied
-from tuner_service.dispatcher.effects import Deliver, StartWorker
+from tests.waiting import wait_until
+from tuner_service.dispatcher.commands import WorkerDied, WorkerPonged
+from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.errors import RowsDamagedError, StorageError, UnavailableError
 from tuner_service.domain.experiment import AlgorithmSpec
@@ -47,11 +49,15 @@ class FakeProcess:
 
 
 class World:
-    """What the pool reads and starts; ``error``: what reading ends with."""
+    """What the pool reads and starts; ``error``: what reading ends with, once ``gate`` is open."""
 
     def __init__(self, folder: Path) -> None:
         self.error: Exception | None = None
         self.code: bytes | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.reads = self.taken = 0
+        self.meanwhile: Callable[[], None] = lambda: None
         self.events: list[Any] = []
         self.process = FakeProcess()
         self.pool = WorkerPool(
@@ -63,7 +69,22 @@ class World:
             spare=self,  # type: ignore[arg-type]
         )
 
+    def start(self, order: StartWorker = ORDER) -> None:
+        """Returns when the start has come to its end."""
+        self.pool.start(order)
+        self.settle()
+
+    def settle(self) -> None:
+        done = threading.Event()
+        try:
+            self.pool._starter.put(done.set)
+        except RuntimeError:  # there is no thread, and nothing to wait for
+            return
+        assert done.wait(60)
+
     def snapshot(self, *_: Any) -> None:
+        self.reads += 1
+        assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
 
@@ -74,14 +95,19 @@ class World:
         return self.code
 
     def take(self, _: Path) -> FakeProcess:
+        self.taken += 1
+        self.meanwhile()
         return self.process
 
     def close(self) -> None: ...
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.gate.set()
+    world.pool.close()
 
 
 def a_delivery() -> Deliver:
@@ -102,7 +128,7 @@ def a_delivery() -> Deliver:
 )
 def test_whatever_goes_wrong_at_the_start_is_said_as_the_death_of_that_worker(world: World, error: Exception) -> None:
     world.error = error
-    world.pool.start(ORDER)
+    world.start()
 
     (died,) = world.events
     assert isinstance(died, WorkerDied)
@@ -113,13 +139,13 @@ def test_whatever_goes_wrong_at_the_start_is_said_as_the_death_of_that_worker(wo
 
 def test_nothing_stays_of_a_worker_that_was_not_started(world: World) -> None:
     world.error = UnavailableError("the database is away")
-    world.pool.start(ORDER)
+    world.start()
     world.pool.deliver(a_delivery())
 
     assert world.pool.count() == 0
 
 
-@pytest.mark.parametrize("at", ["log", "reader", "writer", "waiter"])
+@pytest.mark.parametrize("at", ["starter", "log", "reader", "writer", "waiter"])
 def test_a_machine_without_a_thread_to_spare_ends_the_process_and_says_one_death(
     world: World, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,12 +158,12 @@ def test_a_machine_without_a_thread_to_spare_ends_the_process_and_says_one_death
         started(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    world.pool.start(ORDER)
+    world.start()
 
     assert [event.detail for event in world.events] == [
         "the algorithm worker could not be started: can't start new thread"
     ]
-    assert world.process.ended.is_set()
+    assert world.process.ended.is_set() is (at != "starter")
     assert world.pool.count() == 0
     world.pool.stop(EXPERIMENT_ID)
     world.pool.close()  # waits for the threads that there are
@@ -145,23 +171,60 @@ def test_a_machine_without_a_thread_to_spare_ends_the_process_and_says_one_death
 
 def test_the_next_order_starts_the_worker(world: World) -> None:
     world.error = UnavailableError("the database is away")
-    world.pool.start(ORDER)
+    world.start()
     world.error = None
-    world.pool.start(ORDER)
+    world.start()
 
     assert world.pool.count() == 1
     assert len(world.events) == 1
-    world.pool.close()
+
+
+def test_who_orders_a_start_waits_for_none_and_what_is_delivered_meanwhile_is_kept(world: World) -> None:
+    world.gate.clear()
+    world.pool.start(ORDER)
+    world.pool.deliver(a_delivery())
+    world.pool.ping(PingWorker(experiment_id=EXPERIMENT_ID, generation=3))
+
+    assert world.pool.count() == 1
+    assert [type(event) for event in world.events] == [WorkerPonged], "it is no worker that hangs"
+    world.gate.set()
+    world.settle()
+    _, link = world.pool._links[EXPERIMENT_ID]
+    assert link.pid is not None
+    assert list(link._pending[Queue.TUNER]) == [a_delivery().item]
+
+
+def test_a_worker_that_is_stopped_while_it_is_started_leaves_nothing_and_says_nothing(world: World) -> None:
+    world.gate.clear()
+    world.pool.start(ORDER)
+    wait_until(lambda: world.reads)
+    world.pool.start(replace(ORDER, generation=4))
+    world.pool.stop(EXPERIMENT_ID)
+    world.gate.set()
+    world.settle()
+
+    assert world.taken == 0
+    assert world.pool.count() == 0
+    assert world.events == []
+    assert world.reads == len(Queue), "for one that is not wanted any more nothing is read"
+
+
+def test_a_worker_that_is_stopped_just_as_it_begins_is_ended(world: World) -> None:
+    world.meanwhile = lambda: world.pool.stop(EXPERIMENT_ID)
+    world.start()
+
+    assert world.process.ended.is_set()
+    assert world.events == []
 
 
 def test_all_are_ended_and_others_can_be_started(world: World) -> None:
-    world.pool.start(ORDER)
+    world.start()
     world.pool.stop_all()
 
     assert world.process.ended.is_set()
     assert world.pool.count() == 0
     world.process = FakeProcess()
-    world.pool.start(ORDER)
+    world.start()
     assert not world.process.ended.is_set()
     world.pool.close()
 
@@ -190,7 +253,7 @@ def test_of_code_that_could_not_be_unpacked_nothing_stays(
     world.code = CODE.data
     with monkeypatch.context() as patched:
         patched.setattr(pool_module, fails, failing)
-        world.pool.start(of_user())
+        world.start(of_user())
 
     (died,) = world.events
     assert os.strerror(errno.ENOSPC) in died.detail
@@ -202,7 +265,7 @@ def test_what_a_service_that_was_killed_has_unpacked_in_part_goes_with_the_next_
 ) -> None:
     (tmp_path / "code" / f"{CODE.digest}.77").mkdir(parents=True)
     world.code = CODE.data
-    world.pool.start(of_user())
+    world.start(of_user())
 
     assert [path.name for path in (tmp_path / "code").iterdir()] == [CODE.digest]
     world.pool.close()
