@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tuner_service.service.archiving import Archivist
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
+    from tuner_service.service.errands import Errands
     from tuner_service.service.events import EventHub
     from tuner_service.service.experiments import Experiments, Services
     from tuner_service.service.node_files import NodeFiles
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from tuner_service.workers.pool import WorkerPool
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+REMOVALS_END_S = 3.0  # for what nodes have sent of experiments that were just deleted; the rest is for `tuner gc`
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
 
 logger = logging.getLogger(__name__)
@@ -109,6 +111,7 @@ def _dispatching(
 ) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
+    from tuner_service.service.errands import Errands
     from tuner_service.service.events import EventHub
     from tuner_service.service.node_files import NodeFiles
     from tuner_service.service.runner import Runner
@@ -135,12 +138,14 @@ def _dispatching(
         pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
         stack.callback(pool.close)
         files = NodeFiles.of(settings, store.queries, lineage=store.lineage)
-        files.drop_old_parts(now=clock.now())
+        files.begin(now=clock.now())
+        removals = Errands("removals")
+        stack.callback(removals.close, REMOVALS_END_S)
         runner = Runner(
             store=store,
             clock=clock,
             incarnation=secrets.token_hex(4),
-            perform=_performer(settings, files, lineage=store.lineage, hub=hub, pool=pool).perform,
+            perform=_performer(settings, files, removals, lineage=store.lineage, hub=hub, pool=pool).perform,
             forget_agents=hub.close_all,
             forget_workers=pool.stop_all,
             on_saved=notifier.look,
@@ -166,7 +171,9 @@ def _dispatching(
         )
 
 
-def _performer(settings: Settings, files: NodeFiles, *, lineage: str, hub: AgentHub, pool: WorkerPool) -> Performer:
+def _performer(  # noqa: PLR0913  # what effects are about
+    settings: Settings, files: NodeFiles, removals: Errands, *, lineage: str, hub: AgentHub, pool: WorkerPool
+) -> Performer:
     from tuner_service.service.assets.asset_store import staging_of
     from tuner_service.service.perform import Performer
 
@@ -180,7 +187,7 @@ def _performer(settings: Settings, files: NodeFiles, *, lineage: str, hub: Agent
         asset_cache_bytes=settings.asset_cache,
         service_lost_s=settings.service_lost_timeout,
         removed=files.remove,
-        removed_experiment=files.remove_experiment,
+        removed_experiment=lambda experiment_id: removals.put(partial(files.remove_experiment, experiment_id)),
     )
 
 

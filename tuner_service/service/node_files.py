@@ -51,6 +51,8 @@ from tuner_service.domain.trial import Attempt
 from tuner_service.ports import Queries
 from tuner_service.service.assets.asset_store import staging_of
 
+RECEIVED = "nodes"  # the folder in a home of what nodes send
+LINEAGES = "lineages"  # in it: the databases whose it may be, one a line
 PARTS = "parts"  # of uploads, in the folder of what nodes send
 PART_KEPT_S = 86_400.0  # of one that nobody went on with
 CHECKPOINT_BYTES_LIMIT = 1 << 40
@@ -75,9 +77,18 @@ class NodeFiles:
     ``checkpoint_store`` and ``asset_store``: a folder of the service, or a URL, to which agents go themselves.
     """
 
-    def __init__(self, home: Path, queries: Queries, *, checkpoint_store: str, asset_store: str, staging: Path) -> None:
-        self._home, self._queries, self._staging = home, queries, staging
-        self._received = home / "nodes"
+    def __init__(  # noqa: PLR0913  # three places
+        self,
+        home: Path,
+        queries: Queries,
+        *,
+        checkpoint_store: str,
+        asset_store: str,
+        staging: Path,
+        lineage: str = "",
+    ) -> None:
+        self._home, self._queries, self._staging, self._lineage = home, queries, staging, lineage
+        self._received = home / RECEIVED
         self._is_store_elsewhere, self._asset_store = is_url(checkpoint_store), asset_store
         named = checkpoint_store if checkpoint_store and not self._is_store_elsewhere else ""
         self._roots = {
@@ -92,7 +103,28 @@ class NodeFiles:
     def of(cls, settings: Settings, queries: Queries, *, lineage: str) -> NodeFiles:
         root, home = settings.asset_root, settings.home
         staging = staging_of(root, home=home, lineage=lineage)
-        return cls(home, queries, checkpoint_store=settings.checkpoint_store, asset_store=root, staging=staging)
+        return cls(
+            home,
+            queries,
+            checkpoint_store=settings.checkpoint_store,
+            asset_store=root,
+            staging=staging,
+            lineage=lineage,
+        )
+
+    def begin(self, *, now: float) -> None:
+        """At the start of a service."""
+        self.drop_old_parts(now=now)
+        if self._received.is_dir():
+            self._note_lineage()
+
+    def _note_lineage(self) -> None:
+        """Before anything is kept: what lies there may be of this database. Where it cannot be noted nobody collects."""
+        known = lineages_of(self._home)
+        if self._lineage and self._lineage not in known:
+            text = "".join(f"{lineage}\n" for lineage in sorted({*known, self._lineage}))
+            with suppress(OSError):
+                write_atomically(str(self._received / LINEAGES), text.encode(), durable=True)
 
     # ── names ───────────────────────────────────────────────────────────────────────────────────
     def outgoing(self, message: ToAgent) -> ToAgent:
@@ -189,6 +221,7 @@ class NodeFiles:
             return
         folder = self._logs_of(key, nonce)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._note_lineage()
         for stream, data in logs.items():
             path = folder / stream
             if not data:
@@ -237,6 +270,8 @@ class NodeFiles:
                 return here
             part = self._part(upload)
             part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not offset:
+                self._note_lineage()
             with part.open("ab") as file:
                 file.write(piece)
                 if offset + len(piece) == upload.size:
@@ -317,6 +352,14 @@ class NodeFiles:
 
     def _queries_has_attempt_of(self, agent_id: str) -> bool:
         return any(attempt.is_held_by(agent_id) for attempt in self._queries.all_live_attempts())
+
+
+def lineages_of(home: Path) -> set[str]:
+    """Of the databases whose experiments' files nodes have sent to that home; nothing where that is not known."""
+    try:
+        return set((home / RECEIVED / LINEAGES).read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return set()
 
 
 def logs_in(told: Mapping[str, str]) -> dict[str, bytes]:

@@ -19,10 +19,10 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.service.code import unpack_code
+from tuner_service.service.errands import Errands
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import initialize
 from tuner_service.workers.spare import SpareWorker
-from tuner_service.workers.starter import Starter
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
 
@@ -50,7 +50,7 @@ class WorkerPool:
     now: Callable[[], float]
     on_event: Callable[[WorkerEvent], None]
     spare: SpareWorker
-    _starter: Starter = field(default_factory=Starter)
+    _starts: Errands = field(default_factory=lambda: Errands("worker starter"))
     _changing: threading.Lock = field(default_factory=threading.Lock)  # held while links come and go
     _links: dict[ExperimentId, tuple[int, WorkerLink]] = field(default_factory=dict)
     _ending: list[WorkerLink] = field(default_factory=list)
@@ -68,7 +68,7 @@ class WorkerPool:
         with self._changing:
             self._links[order.experiment_id] = (order.generation, link)
         try:
-            self._starter.put(lambda: self._begin(link, order))
+            self._starts.put(lambda: self._begin(link, order))
         except RuntimeError as exc:  # there is no thread to be had
             self._give_up(link, order, exc)
 
@@ -141,7 +141,7 @@ class WorkerPool:
     def close(self) -> None:
         self.spare.close()
         self.stop_all()
-        self._starter.close(CLOSE_TIMEOUT_S)
+        self._starts.close(CLOSE_TIMEOUT_S)
         for link in self._ending:
             link.join(CLOSE_TIMEOUT_S / len(self._ending))
 

@@ -15,7 +15,7 @@ from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Part, TrialStatus
-from tuner_service.service.node_files import PART_KEPT_S, PARTS, NodeFiles, Upload, logs_in
+from tuner_service.service.node_files import PART_KEPT_S, PARTS, NodeFiles, Upload, lineages_of, logs_in
 
 DIGEST = "a" * 64
 
@@ -61,6 +61,29 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
 
     kept = {stream: files.log_of(attempt, stream) for stream in logs}
     assert {stream: path and path.read_bytes() for stream, path in kept.items()} == logs
+
+
+def test_whose_files_a_home_keeps_is_noted_with_the_first_and_at_each_start(tmp_path: Path) -> None:
+    api = an_api_service()
+    experiment = api.create()
+    attempt = an_attempt(experiment_id=experiment, nonce="n1", agent_id="agent-1")
+    changes = Changes()
+    changes.trials[experiment, 1] = a_trial(experiment_id=experiment, number=1, status=TrialStatus.RUNNING, attempts=1)
+    changes.attempts[attempt.key] = attempt
+    api.store.commit(changes)
+    one, other = (
+        NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path, lineage=lineage)
+        for lineage in ("first", "second")
+    )
+    one.begin(now=0.0)
+    assert list(tmp_path.iterdir()) == [], "nothing was sent yet"
+
+    one.keep_logs("agent-1", attempt.key, "n1", {"stdout": b"hello"})
+    assert lineages_of(tmp_path) == {"first"}
+    one.begin(now=0.0)
+    assert lineages_of(tmp_path) == {"first"}
+    other.begin(now=0.0)
+    assert lineages_of(tmp_path) == {"first", "second"}
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class World:
     def settle(self) -> None:
         done = threading.Event()
         try:
-            self.pool._starter.put(done.set)
+            self.pool._starts.put(done.set)
         except RuntimeError:  # there is no thread, and nothing to wait for
             return
         assert done.wait(60)

@@ -16,7 +16,9 @@ from trials.agent.attempts import load_attempt
 from trials.agent.home import Home, remove_whatever
 from trials.stores import matching
 from trials.wire.files import FILE_SPOOL, FOLDER_CHECKPOINTS
+from trials.wire.remote_files import CHECKPOINTS, LOGS
 from tuner_service.executors.local import agent_is_alive
+from tuner_service.service.node_files import RECEIVED, lineages_of
 
 DIGEST_PREFIX = 12  # characters of a digest in the name of an attempt's checkpoint
 
@@ -61,6 +63,7 @@ def find_files(folder: Path, needed: Needed) -> list[Garbage]:
         *_spools(home, needed),
         *_checkpoints(home, needed, gone),
         *_caches(home, needed),
+        *_received(folder, needed),
     ]
 
 
@@ -108,6 +111,17 @@ def _caches(home: Home, needed: Needed) -> Iterator[Garbage]:
         for path in _folders(folder):
             if path.name not in needed.code:
                 yield _found("unpacked code", path, why="no experiment that goes on runs it")
+
+
+# ── of nodes that joined ────────────────────────────────────────────────────────────────────────
+def _received(home: Path, needed: Needed) -> Iterator[Garbage]:
+    """Logs and checkpoints that they have sent; where those of another database may be among them, all stay."""
+    if lineages_of(home) != {needed.lineage}:
+        return
+    for area in (CHECKPOINTS, LOGS):
+        for path in _folders(home / RECEIVED / area):
+            if path.name not in needed.experiments:
+                yield _found(f"received {area}", path, why=f"experiment {path.name} was deleted")
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
