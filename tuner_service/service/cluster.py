@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -18,6 +19,8 @@ from tuner_service.domain.errors import ConflictError, UnavailableError
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
 DRAIN_TIMEOUT_S = 10.0  # likewise, and to connect again meanwhile
+AGENTS_REMEMBERED = 1_000  # those that came last, whether or not they are here
+OWED_LIMIT = 1_000  # messages that one of them is sent when it comes back; the newest
 DRAIN_PAUSES_S = 0.01, 0.5  # first and longest, between two times that it is told
 
 
@@ -37,6 +40,7 @@ class Channel:
     node: NodeFacts = field(default_factory=NodeFacts)  # likewise
     clock_ahead_s: float = 0.0  # of this machine's, as far as the way of the hello lets it be known
     connected_at: float = 0.0
+    is_welcomed: bool = False  # from then on it takes what is sent
 
     def __post_init__(self) -> None:
         self.devices = self.hello.resources.devices[:DEVICES_LIMIT]
@@ -62,6 +66,7 @@ class AgentHub:
         self._lock = threading.Lock()
         self._channels: dict[str, Channel] = {}
         self._request_ids = itertools.count(1)
+        self._owed = OrderedDict[str, list[ToAgent]]()  # by agents that were here, the one that came last at the end
         self._drains = WeakValueDictionary[str, asyncio.Lock]()  # by agent, while somebody orders it
 
     def add(self, channel: Channel) -> None:
@@ -74,6 +79,10 @@ class AgentHub:
             if older is not None and all((older.identity[0], channel.identity[0])):
                 _require_same(older, channel)
             self._channels[channel.hello.agent_id] = channel
+            self._owed.setdefault(channel.hello.agent_id, [])
+            self._owed.move_to_end(channel.hello.agent_id)
+            while len(self._owed) > AGENTS_REMEMBERED:
+                self._owed.popitem(last=False)
         if older is not None:
             older.close()
         self._on_change()
@@ -157,8 +166,27 @@ class AgentHub:
             channel.send(message)
 
     def send_to_all(self, message: ToAgent) -> None:
-        for agent in self.agents():
-            self.send(agent.agent_id, message)
+        """Those that were here and are away are sent it when they are welcomed, unless the service ends before."""
+        with self._lock:
+            for agent_id, owed in self._owed.items():
+                channel = self._channels.get(agent_id)
+                if channel is None or not channel.is_welcomed:
+                    owed.append(message)
+                    del owed[:-OWED_LIMIT]
+            channels = list(self._channels.values())
+        for channel in channels:
+            channel.send(message)
+
+    def welcomed(self, agent_id: str) -> None:
+        """Send what was sent to all while the agent was away. Nothing of that is the worse for coming twice."""
+        with self._lock:
+            channel = self._channels.get(agent_id)
+            if channel is None:
+                return
+            channel.is_welcomed = True
+            owed, self._owed[agent_id] = self._owed.get(agent_id, []), []
+        for message in owed:
+            channel.send(message)
 
     def close_all(self) -> None:
         """Every agent connects again and says hello."""

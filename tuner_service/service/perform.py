@@ -63,6 +63,7 @@ class Performer:
                     service_lost_s=self.service_lost_s,
                 )
                 self.hub.send(effect.agent_id, welcome)
+                self.hub.welcomed(effect.agent_id)
             case e.WarnQueueLength():
                 fields = {"experiment": effect.experiment_id, "queue": effect.queue.value, "depth": effect.depth}
                 logger.warning("queue_is_long", extra=fields)

@@ -27,7 +27,7 @@ from trials.wire.messages import (
 )
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
-from tuner_service.service.cluster import AgentHub, Channel
+from tuner_service.service.cluster import AGENTS_REMEMBERED, OWED_LIMIT, AgentHub, Channel
 from tuner_service.service.perform import Performer
 
 KEY = AttemptKey(experiment_id=EXPERIMENT_ID, number=1, attempt=1)
@@ -115,6 +115,48 @@ def test_folders_of_a_deleted_experiment_are_removed_everywhere(service: Service
     service.performer.perform(e.TellAll(message=remove))
 
     assert service.wire.sent == service.other.sent == [remove]
+
+
+def test_an_agent_that_was_away_is_told_of_a_deletion_once_it_is_back(service: Service) -> None:
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    service.hub.remove(service.wire.channel)
+    remove = RemoveExperiment(experiment_id=EXPERIMENT_ID)
+    service.performer.perform(e.TellAll(message=remove))
+    back, never_seen = Wire(AGENT), Wire("another-agent")
+    for wire in (back, never_seen):
+        service.hub.add(wire.channel)
+        assert wire.sent == [], "before it is welcomed it takes nothing"
+        service.performer.perform(e.WelcomeAgent(agent_id=wire.channel.hello.agent_id, acknowledged={}))
+
+    assert [type(message) for message in back.sent] == [Welcome, RemoveExperiment]
+    assert [type(message) for message in never_seen.sent] == [Welcome], "it cannot have anything of it"
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    assert [type(message) for message in back.sent] == [Welcome, RemoveExperiment, Welcome]
+
+
+def test_an_agent_that_is_about_to_be_welcomed_misses_no_deletion(service: Service) -> None:
+    remove = RemoveExperiment(experiment_id=EXPERIMENT_ID)
+    service.performer.perform(e.TellAll(message=remove))
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+
+    assert [type(message) for message in service.wire.sent] == [RemoveExperiment, Welcome, RemoveExperiment]
+
+
+def test_what_agents_that_are_away_are_owed_is_bounded(service: Service) -> None:
+    service.hub.remove(service.wire.channel)
+    for number in range(OWED_LIMIT + 1):
+        service.performer.perform(e.TellAll(message=RemoveExperiment(experiment_id=f"e{number}")))
+    back = Wire(AGENT)
+    service.hub.add(back.channel)
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    assert len(back.sent) == 1 + OWED_LIMIT
+    assert back.sent[-1] == RemoveExperiment(experiment_id=f"e{OWED_LIMIT}")
+
+    for number in range(AGENTS_REMEMBERED):
+        wire = Wire(f"agent-{number}")
+        service.hub.add(wire.channel)
+        service.hub.remove(wire.channel)
+    assert len(service.hub._owed) == AGENTS_REMEMBERED
 
 
 def test_orders_about_workers_are_calls_of_them(service: Service) -> None:
