@@ -119,7 +119,7 @@ class NodeFiles:
             self._note_lineage()
 
     def _note_lineage(self) -> None:
-        """Before anything is kept: what lies there may be of this database. Where it cannot be noted nobody collects."""
+        """What lies there may be of this database. Where that cannot be noted, nobody collects anything of it."""
         known = lineages_of(self._home)
         if self._lineage and self._lineage not in known:
             text = "".join(f"{lineage}\n" for lineage in sorted({*known, self._lineage}))

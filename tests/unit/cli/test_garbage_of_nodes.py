@@ -9,7 +9,11 @@ import pytest
 from tuner_service.cli.files.garbage_files import Needed, find_files
 
 NEEDED = Needed(
-    lineage="mine", experiments=frozenset({"kept1"}), ended_nonces=frozenset(), checkpoints=frozenset(), code=frozenset()
+    lineage="mine",
+    experiments=frozenset({"kept1"}),
+    ended_nonces=frozenset(),
+    checkpoints=frozenset(),
+    code=frozenset(),
 )
 
 
