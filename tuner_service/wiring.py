@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from tuner_service.service.archiving import Archivist
     from tuner_service.service.assets.catalogue import Assets
     from tuner_service.service.cluster import AgentHub
-    from tuner_service.service.errands import Errands
     from tuner_service.service.events import EventHub
     from tuner_service.service.experiments import Experiments, Services
     from tuner_service.service.node_files import NodeFiles
@@ -111,7 +110,6 @@ def _dispatching(
 ) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
-    from tuner_service.service.errands import Errands
     from tuner_service.service.events import EventHub
     from tuner_service.service.node_files import NodeFiles
     from tuner_service.service.runner import Runner
@@ -139,13 +137,11 @@ def _dispatching(
         stack.callback(pool.close)
         files = NodeFiles.of(settings, store.queries, lineage=store.lineage)
         files.begin(now=clock.now())
-        removals = Errands("removals")
-        stack.callback(removals.close, REMOVALS_END_S)
         runner = Runner(
             store=store,
             clock=clock,
             incarnation=secrets.token_hex(4),
-            perform=_performer(settings, files, removals, lineage=store.lineage, hub=hub, pool=pool).perform,
+            perform=_performer(settings, files, stack, lineage=store.lineage, hub=hub, pool=pool).perform,
             forget_agents=hub.close_all,
             forget_workers=pool.stop_all,
             on_saved=notifier.look,
@@ -172,11 +168,14 @@ def _dispatching(
 
 
 def _performer(  # noqa: PLR0913  # what effects are about
-    settings: Settings, files: NodeFiles, removals: Errands, *, lineage: str, hub: AgentHub, pool: WorkerPool
+    settings: Settings, files: NodeFiles, stack: contextlib.ExitStack, *, lineage: str, hub: AgentHub, pool: WorkerPool
 ) -> Performer:
     from tuner_service.service.assets.asset_store import staging_of
+    from tuner_service.service.errands import Errands
     from tuner_service.service.perform import Performer
 
+    removals = Errands("removals")
+    stack.callback(removals.close, REMOVALS_END_S)
     return Performer(
         hub=hub,
         workers=pool,

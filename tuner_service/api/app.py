@@ -13,8 +13,8 @@ from tuner_service.api.cached_reads import BY_EVENT, CachedReads
 from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
-from tuner_service.api.hanging import refuse_changes_that_would_hang
 from tuner_service.api.guard import ChannelsInTurn, Guard, HeadAsGet
+from tuner_service.api.hanging import refuse_changes_that_would_hang
 from tuner_service.api.made_files import MadeFiles
 from tuner_service.api.measured import MeasuredRequests, note_matched_route
 from tuner_service.api.openapi import describe

@@ -57,7 +57,7 @@ def test_a_sender_whose_commit_hangs_is_told_that_the_outcome_is_not_known() -> 
             await asyncio.sleep(0)
         assert not waits.done(), "it may be slow"
         commit.trouble = "a commit hangs"
-        with pytest.raises(UnavailableError, match="not known yet: a commit hangs.*Idempotency-Key"):
+        with pytest.raises(UnavailableError, match=r"not known yet: a commit hangs.*Idempotency-Key"):
             await waits
 
         with pytest.raises(UnavailableError, match="an earlier request is not known yet: a commit hangs"):
