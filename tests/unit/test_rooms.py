@@ -123,6 +123,7 @@ ROOMS_OF_THE_AGENT = (
     "trials.agent.channel",
     "trials.agent.patience",
     "trials.agent.conversation",
+    "trials.agent.waiting",
     "trials.agent.agent",
     "trials.agent.parts",
     "trials.agent.removing",

@@ -26,6 +26,7 @@ from trials.agent.moving.joined import collect_long_logs, short_logs
 from trials.agent.moving.offers import CheckpointOffers, step_of_checkpoint
 from trials.agent.moving.outputs import OutputsCollector
 from trials.agent.spool import Batch, SpoolDamagedError
+from trials.agent.waiting import answered_before_end, saying, within
 from trials.files import is_in_the_way
 from trials.processes.identity import boot_id
 from trials.stores import FileStore
@@ -70,6 +71,7 @@ from trials.wire.plain import ProtocolError
 from trials.wire.records import ExitRecord
 
 WELCOME_TIMEOUT_S = 30.0
+WORD_EVERY_S = 5.0  # while its checkpoint is brought away, the service hears so often that an attempt has reported
 ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once
 BUSY_PAUSE_MAX_S = 60.0
 STARTED_ALONE_S = 0.02  # a trial that ends within it is told from beginning to end in one frame
@@ -265,14 +267,14 @@ class Conversation:
         """Let reports that follow others closely come together: a message costs as much as fifty reports."""
         rest = self._delivered_at.get(held.nonce, 0.0) + GATHER_S - asyncio.get_running_loop().time()
         if rest > 0:
-            await _within(rest, held.ended)
+            await within(rest, held.ended)
 
     async def _tell(self, held: HeldAttempt) -> None:
         first: list[Message] = []
         if held.process is not None and self._is_news("started", held):
             first.append(Started(key=held.key, nonce=held.nonce, process=held.process))
             if held.exit is None:
-                await _within(STARTED_ALONE_S, held.ended)
+                await within(STARTED_ALONE_S, held.ended)
         if held.damage is None and held.unreadable is None:
             await self._fetches.look(held)
         while True:
@@ -296,6 +298,8 @@ class Conversation:
             if last and held.spool.sequence < batch.last_sequence:
                 self._told.discard(("exited", held.nonce))
             first = []
+            if exit_record is not None and not last and held.spool.sequence < batch.last_sequence:
+                await self._say_ended(held, exit_record)
             if exit_record is None and self._is_all_for_now(held, batch):
                 held.changed.set()
                 return
@@ -305,6 +309,14 @@ class Conversation:
             first.append(self._exited(held, exit_record, held.spool.sequence))
         if first:
             await self._send(*first)
+
+    async def _say_ended(self, held: HeldAttempt, record: ExitRecord) -> None:
+        """Its reports are refused. The service takes no exit before them, but has to know that no more will come."""
+        if not self._is_news("ended", held):
+            return
+        if held.devices:
+            await self._agent.devices.settle(held)
+        await self._send(self._exited(held, record, held.spool.last_sequence()))
 
     def _exited(self, held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
         logs = short_logs(held) if self._agent.facts.is_joined else {}
@@ -335,16 +347,17 @@ class Conversation:
     async def _deliver(
         self, held: HeldAttempt, batch: Batch, *, first: Sequence[Message] = (), last: Sequence[Message] = ()
     ) -> None:
-        locations = await self._offers.offer(held, batch)
-        if held.keeps_output and held.exit is None and (step := step_of_checkpoint(batch.lines)) is not None:
-            await self._outputs.collect(held, None, step=step)
+        locations: dict[str, str] = {}
+        if (step := step_of_checkpoint(batch.lines)) is not None:
+            word = Reports(key=held.key, nonce=held.nonce, first_sequence=batch.first_sequence, lines=())
+            locations = await saying(lambda: self._send(word), WORD_EVERY_S, self._bring(held, batch, step))
         answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
         begin, may_be_overtaken = batch.first_sequence, held.exit is None and len(batch.lines) < REPORT_BATCH_LINES
         reports = Reports(key=held.key, nonce=held.nonce, first_sequence=begin, lines=batch.lines, locations=locations)
         await self._send(*first, reports, *last)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                if may_be_overtaken and not await _answered_before_end(held, answer):
+                if may_be_overtaken and not await answered_before_end(held, answer):
                     self._overtaken.add(held.nonce)
                     return
                 answered = await answer
@@ -358,6 +371,13 @@ class Conversation:
         else:
             held.spool.acknowledge(batch, answered.sequence)
             self._delivered_at[held.nonce] = asyncio.get_running_loop().time()
+
+    async def _bring(self, held: HeldAttempt, batch: Batch, step: int) -> dict[str, str]:
+        """What has to be there before the reports that name it; where each checkpoint is."""
+        locations = await self._offers.offer(held, batch)
+        if held.keeps_output and held.exit is None:
+            await self._outputs.collect(held, None, step=step)
+        return locations
 
     def _answered(self, answer: Acknowledge | Busy) -> None:
         if answer.nonce in self._overtaken:  # by others, whose answer is to come
@@ -467,27 +487,7 @@ class Conversation:
             pump = self._pumps.pop(order.nonce, None)
             if pump is not None:
                 pump.cancel()
-            self._told -= {(what, order.nonce) for what in ("started", "exited", "output", "logs")}
-
-
-async def _answered_before_end(held: HeldAttempt, answer: asyncio.Future[Acknowledge | Busy]) -> bool:
-    """False once the attempt has its exit: these reports are sent again, with the last ones and the exit.
-
-    The service lets reports wait for others; with an exit they are taken at once, and the next trial can begin.
-    """
-    ended = asyncio.ensure_future(held.ended.wait())
-    try:
-        await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        ended.cancel()
-    return answer.done()
-
-
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Until ``event`` is set, and no longer than that."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+            self._told -= {(what, order.nonce) for what in ("started", "ended", "exited", "output", "logs")}
 
 
 async def _tell_nobody() -> None:

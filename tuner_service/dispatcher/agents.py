@@ -9,17 +9,10 @@ from trials.wire.attempt import AttemptKey
 from trials.wire.messages import Acknowledge, Busy, Forget, Stop
 from trials.wire.plain import to_plain
 from trials.wire.records import (
-    CheckpointDamagedRecord,
-    CheckpointRecord,
-    MetricRecord,
     NoticeRecord,
-    ParametersMissingRecord,
-    ParametersWantedRecord,
     ProcessRecord,
-    StopToldRecord,
 )
-from tuner_service.dispatcher import attempts, devices, growth, launching, orders, parts, phases, retention, rungs
-from tuner_service.dispatcher.changes import MetricRow
+from tuner_service.dispatcher import attempts, devices, launching, orders, parts, phases, reports
 from tuner_service.dispatcher.commands import (
     AgentConnected,
     AgentDisconnected,
@@ -27,21 +20,16 @@ from tuner_service.dispatcher.commands import (
     AttemptStarted,
     OutputCollected,
     PartPrepared,
-    RejectedRecord,
     ReportsReceived,
 )
 from tuner_service.dispatcher.effects import WelcomeAgent
-from tuner_service.dispatcher.items import MetricsReported
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
     ASSESSOR_REPORTS_LIMIT,
     LAUNCH_REPEAT_S,
-    MESSAGE_LIMIT,
-    NOTICES_LIMIT,
     REFUSED_REPORTS_RETRY_S,
-    REJECTED_RECORDS_LIMIT,
     SET_ASIDE_RETRY_S,
-    SPACE_FOR_METRIC_NAMES,
+    UNJUDGED_REPORTS_RETRY_S,
 )
 from tuner_service.dispatcher.reconcile import Adopt, AwaitExit, DeclareLost, Finding, LaunchAgain, StopStray, reconcile
 from tuner_service.dispatcher.routing import LineKind
@@ -50,7 +38,7 @@ from tuner_service.dispatcher.step import Step, TrialStep, Why
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.replacing import replaced
 from tuner_service.domain.resources import Node, executor_of
-from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, Report, TrialReason, TrialStatus
+from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, TrialReason, TrialStatus
 
 
 # ── agents come and go ──────────────────────────────────────────────────────────────────────────
@@ -112,7 +100,7 @@ def _settle(step: Step, agent_id: str, finding: Finding, believed: dict[str, _He
         case Adopt():
             _adopt(believed[finding.nonce], finding)
         case AwaitExit():
-            pass
+            _note_end(believed[finding.nonce])
         case LaunchAgain():
             held = believed[finding.nonce]
             is_to_stop = held.ts.trial.status is TrialStatus.STOPPING or held.ts.live.has_failed_part
@@ -227,6 +215,7 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
         return None
     known = held.attempt.acknowledged
     if command.last_sequence > known:
+        _note_end(held)
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
     if held.ts.live.parts:
@@ -235,6 +224,12 @@ def exited(step: Step, command: AttemptExited) -> ExperimentState | None:
         attempts.attempt_over(held.ts, AttemptStatus.EXITED, command.exit)
     step.tell(command.agent_id, Forget(nonce=command.nonce))
     return held.ts.xs
+
+
+def _note_end(held: _Held) -> None:
+    """Its process has ended, and some of its reports are to come: see ``is_refusing``."""
+    if not held.node:
+        held.ts.xs.over.add(held.ts.number)
 
 
 def output_collected(step: Step, command: OutputCollected) -> None:
@@ -264,6 +259,8 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
         return None
     ts, known = held.ts, held.attempt.acknowledged
+    if not held.node:
+        ts.heard()  # whether its reports are taken or not
     if command.first_sequence > known + 1 or last <= known:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
@@ -271,11 +268,12 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         parts.put_acknowledged(ts, held.node, last)
         for record in command.records[known + 1 - command.first_sequence :]:
             if isinstance(record, NoticeRecord):
-                _noticed(ts, record)
+                reports.noticed(ts, record)
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
         return ts.xs
-    if is_judging_behind(ts.xs):
-        step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=REFUSED_REPORTS_RETRY_S))
+    if is_refusing(ts):
+        retry_after_s = REFUSED_REPORTS_RETRY_S if ts.xs.worker.is_to_answer else UNJUDGED_REPORTS_RETRY_S
+        step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=retry_after_s))
         return None
     fresh = command
     if command.first_sequence <= known:
@@ -283,187 +281,22 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         fresh = replace(command, first_sequence=known + 1, records=new)
     ts.put_attempt(replaced(ts.live, acknowledged=last, last_heard_at=step.at))
     if ts.trial.stopped_at_line is None or not ts.spec.deterministic:
-        take(ts, fresh)
+        reports.take(ts, fresh)
     step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
     return ts.xs
 
 
-def is_judging_behind(xs: ExperimentState) -> bool:
-    if xs.judging_queue is None:
+def is_refusing(ts: TrialStep) -> bool:
+    """Whether reports of the trial have to wait, because too many wait for whoever judges.
+
+    Where nobody does until a person has looked, an attempt that has ended brings what it has reported all the same: its
+    trial has to come to its end, and what it holds is to be given on.
+    """
+    xs = ts.xs
+    if xs.judging_queue is None or (ts.number in xs.over and not xs.worker.is_to_answer):
         return False
     waiting = xs.queues[xs.judging_queue]
     return len(waiting.pending) >= ASSESSOR_QUEUE_LIMIT or waiting.reports >= ASSESSOR_REPORTS_LIMIT
-
-
-def take(ts: TrialStep, command: ReportsReceived) -> None:
-    """Rows change once for a run of records, not for each of them: they come in thousands."""
-    progress = _Progress(ts)
-    taken: list[_Taken] = []
-    metric, is_advised = ts.spec.objective.metric, ts.spec.advisor is not None
-    for sequence, record in enumerate(command.records, start=command.first_sequence):
-        if isinstance(record, StopToldRecord):
-            rungs.told(ts)
-            continue
-        if isinstance(record, MetricRecord) and record.final and ts.live.half_way is not None:
-            rungs.keep_half_way(ts, record)
-            continue
-        if is_advised and ts.spec.deterministic and rungs.is_beyond(ts, record):
-            rungs.leave_out(ts, record)
-            continue
-        match record:
-            case MetricRecord():
-                taken.append((sequence, record, progress.take(record)))
-                if is_advised and rungs.is_at_rung(ts.trial, record, metric):
-                    progress.save()
-                    rungs.reach(ts, record.step or 0)
-            case CheckpointRecord():
-                progress.save()  # it may be kept or dropped by the value reported last before it
-                location = command.locations.get(record.digest)
-                retention.take(ts, retention.Saved(record=record, sequence=sequence, location=location))
-            case CheckpointDamagedRecord():
-                retention.damaged(ts, record)
-            case ParametersWantedRecord():
-                progress.save()  # what was reported before belongs to the parameters before
-                phases.wanted(ts, record)
-                progress.go_on()
-            case ParametersMissingRecord():
-                if fault := growth.missed(ts, record):
-                    _rejected(ts, RejectedRecord(error=fault[:MESSAGE_LIMIT]), sequence)
-            case NoticeRecord():
-                _noticed(ts, record)
-            case RejectedRecord():
-                _rejected(ts, record, sequence)
-            case _:
-                pass  # a CooperationRecord: how it is stopped is the agent's concern
-    if not taken:
-        progress.save()
-        return
-    line, judged = ts.xs.experiment.next_line, [entry for entry in taken if entry[2] is not None]
-    progress.save(judged_line=line if judged else None)
-    ts.step.changes.metrics.extend(_rows(ts.live, taken, line))
-    payload = {"attempt": ts.live.key.attempt, "first": taken[0][0], "last": taken[-1][0]}
-    ts.journal(LineKind.REPORTS, payload, judged=bool(judged))
-    if judged:
-        ts.step.enqueue(
-            ts.xs,
-            LineKind.REPORTS,
-            MetricsReported(
-                line=line,
-                number=ts.number,
-                reports=tuple(Report(step=r.step or 0, value=v) for _, r, v in judged if v is not None),
-                sequences=tuple(sequence for sequence, _, _ in judged),
-                values=tuple(record.values for _, record, _ in judged),
-            ),
-        )
-
-
-# Its sequence, and its value of the objective where algorithms see that.
-_Taken = tuple[int, MetricRecord, float | None]
-
-
-def _rows(attempt: Attempt, taken: list[_Taken], line: int) -> list[MetricRow]:
-    key = attempt.key
-    return [
-        MetricRow(
-            experiment_id=key.experiment_id,
-            number=key.number,
-            attempt=key.attempt,
-            sequence=sequence,
-            line=line,
-            step=None if record.final else record.step,
-            values=record.values,
-            first=value is not None,
-            objective=value,
-            at=record.at,
-        )
-        for sequence, record, value in taken
-    ]
-
-
-class _Progress:
-    """What a run of reports changes in the row of their trial, until it is saved."""
-
-    def __init__(self, ts: TrialStep) -> None:
-        self._ts = ts
-        self._objective = ts.spec.objective
-        self._seen = ts.xs.seen_steps[ts.number]
-        trial = ts.trial
-        self._names, self._final, self._final_index = dict.fromkeys(trial.metric_names), trial.final, trial.final_index
-        self._best, self._best_index = trial.best_value, trial.best_index
-        self._last_step, self._last, self._last_metrics = trial.last_step, trial.last_value, trial.last_metrics
-        self._last_index = trial.reported_index
-        self._is_changed = False
-        self.go_on()
-
-    def take(self, record: MetricRecord) -> float | None:
-        """The value of the objective where it is the first of its step: algorithms see that and no later one."""
-        values = record.values
-        if not values.keys() <= self._names.keys():
-            self._name(values)
-        if record.final:
-            self._final, self._final_index = {**self._final, **values}, self._phase
-            self._is_changed = True
-            return None
-        value = values.get(self._objective.metric)
-        if value is None or record.step is None or record.step in self._seen:
-            return None
-        self._seen.add(record.step)
-        self._last_step, self._last, self._last_metrics, self._last_index = record.step, value, values, self._phase
-        self._is_changed = True
-        if self._objective.better(value, self._best):
-            self._best, self._best_index = value, self._phase
-        return value
-
-    def save(self, *, judged_line: int | None = None) -> None:
-        """``judged_line``: the journal line with reports that algorithms see, where there are some."""
-        if not self._is_changed and judged_line is None:
-            return
-        trial = self._ts.trial
-        self._ts.put(
-            replaced(
-                trial,
-                metric_names=tuple(self._names),
-                final=self._final,
-                final_index=self._final_index,
-                best_value=self._best,
-                best_index=self._best_index,
-                last_step=self._last_step,
-                last_value=self._last,
-                last_metrics=self._last_metrics,
-                reported_index=self._last_index,
-                reports_line=trial.reports_line if judged_line is None else judged_line,
-                deaths_without_progress=trial.deaths_without_progress if judged_line is None else 0,
-            )
-        )
-        self._is_changed = False
-
-    def go_on(self) -> None:
-        """With the parameters that were asked for just now, where they are known."""
-        trial = self._ts.trial
-        self._phase = min(trial.wanted_index, len(trial.further_parameters))
-
-    def _name(self, values: dict[str, float]) -> None:
-        before = len(self._names)
-        self._names = dict.fromkeys([*self._names, *values][:SPACE_FOR_METRIC_NAMES])
-        self._is_changed = self._is_changed or len(self._names) != before
-
-
-def _noticed(ts: TrialStep, record: NoticeRecord) -> None:
-    """People see it with the attempt; algorithms never do."""
-    attempt, before = ts.live, ts.live.message
-    if before.count("\n") + bool(before) >= NOTICES_LIMIT:
-        return
-    said = " ".join(f"{record.code}: {record.message}".split())[:MESSAGE_LIMIT]
-    ts.put_attempt(replace(attempt, message=f"{before}\n{said}" if before else said))
-    ts.journal(LineKind.NOTICED, {"attempt": attempt.key.attempt, "notice": said})
-
-
-def _rejected(ts: TrialStep, record: RejectedRecord, sequence: int) -> None:
-    rejected, number = ts.xs.rejected_records, ts.number
-    count = rejected[number] = rejected.get(number, 0) + 1
-    if count <= REJECTED_RECORDS_LIMIT:
-        payload = {"attempt": ts.live.key.attempt, "sequence": sequence, "error": record.error}
-        ts.journal(LineKind.RECORD_REJECTED, payload)
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from dataclasses import replace
 from trials.wire.attempt import AttemptKey
 from trials.wire.limits import STEP_MAX
 from trials.wire.records import ExitCause, ExitRecord, MetricRecord
-from tuner_service.dispatcher import agents, attempts, endings, exits, launching
+from tuner_service.dispatcher import agents, attempts, endings, exits, launching, reports
 from tuner_service.dispatcher.commands import ReportsReceived, TrialAsked, TrialTold
 from tuner_service.dispatcher.limits import DETAIL_LIMIT
 from tuner_service.dispatcher.state import ExperimentState
@@ -117,14 +117,15 @@ def _report(ts: TrialStep, command: TrialTold, at_step: int) -> None:
     if sequence == known:
         _renew(ts)
         return
-    if agents.is_judging_behind(ts.xs):
+    if agents.is_refusing(ts):
+        ts.heard()  # it waits for the service
         raise UnavailableError(f"reports of experiment {ts.xs.id} wait for its assessor; tell this one again later")
     _record(ts, MetricRecord(step=at_step, values=command.values, at=ts.step.at), sequence)
 
 
 def _record(ts: TrialStep, record: MetricRecord, sequence: int) -> None:
     attempt = ts.put_attempt(replace(ts.live, acknowledged=sequence, last_heard_at=ts.step.at))
-    agents.take(
+    reports.take(
         ts,
         ReportsReceived(
             at=ts.step.at,

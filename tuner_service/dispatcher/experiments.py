@@ -236,7 +236,7 @@ def stop_trial(step: Step, command: TrialStopped) -> None:
 def settle(step: Step, xs: ExperimentState) -> None:
     """Bring a stopping experiment to its end once nothing of it runs, and let an idle worker go."""
     if xs.experiment.status is ExperimentStatus.STOPPING:
-        judging = xs.worker.takes_items or xs.worker.respawn_at is not None
+        judging = xs.worker.is_to_answer
         deterministic = xs.experiment.spec.deterministic
         # An end waits for its judgement, or for parameters that are being chosen for the trial.
         open_ends = any(t.pending_end or (t.status.is_final and not deterministic) for t in xs.trials.values())

@@ -9,6 +9,7 @@ FURTHER_PARAMETERS_LIMIT = 1_000  # of one trial; then its script is told that t
 ASSESSOR_QUEUE_LIMIT = 1_000  # lines with reports, and others beside them; beyond it reports wait in their spools
 ASSESSOR_REPORTS_LIMIT = 100_000  # reports in those lines, which hold up to some thousands each; likewise
 REFUSED_REPORTS_RETRY_S = 0.2
+UNJUDGED_REPORTS_RETRY_S = 2.0  # likewise, while nobody judges until a person has looked
 SET_ASIDE_RETRY_S = 60.0  # after which reports of an experiment whose rows are damaged are sent again
 DEATHS_WITHOUT_PROGRESS_LIMIT = 10  # a trial that dies this often between two new reports has failed
 RETRY_PAUSE_S = (

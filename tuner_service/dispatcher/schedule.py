@@ -169,7 +169,7 @@ def _mind_added(step: Step, xs: ExperimentState) -> None:
     going_on = xs.count(TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.STOPPING)
     if xs.experiment.status is not ExperimentStatus.RUNNING or going_on:
         return
-    is_told = not xs.queues[Queue.TUNER].pending or not (xs.worker.takes_items or xs.worker.respawn_at is not None)
+    is_told = not xs.queues[Queue.TUNER].pending or not xs.worker.is_to_answer
     if not is_told:
         return  # the tuner learns the results before it ends
     if xs.experiment.stop_to is ExperimentStatus.COMPLETED:

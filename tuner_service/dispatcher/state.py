@@ -50,6 +50,11 @@ class WorkerState:
     def takes_items(self) -> bool:
         return self.phase in {WorkerPhase.STARTING, WorkerPhase.READY}
 
+    @property
+    def is_to_answer(self) -> bool:
+        """Whether there is one that takes items, or one will be started by itself."""
+        return self.takes_items or self.respawn_at is not None
+
 
 @dataclass(slots=True, kw_only=True)
 class QueueState:
@@ -73,6 +78,7 @@ class ExperimentState:
     checkpoints: dict[int, list[Checkpoint]] = field(default_factory=dict)  # oldest first
     seen_steps: dict[int, set[int]] = field(default_factory=dict)
     rejected_records: dict[int, int] = field(default_factory=dict)
+    over: set[int] = field(default_factory=set)  # whose live attempt has ended, and some of its reports are to come
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
     warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted

@@ -274,7 +274,12 @@ class TrialStep:
             self.step.state.placement_is_due = True
             xs.ordered_at.pop(self.number, None)
             xs.rejected_records.pop(self.number, None)
+            xs.over.discard(self.number)
         return attempt
+
+    def heard(self) -> None:
+        """Its holder has said something of it. Not written by itself: with each life of the service it begins anew."""
+        self.xs.attempts[self.number] = replaced(self.live, last_heard_at=self.step.at)
 
     def _write_attempt(self, attempt: Attempt) -> Attempt:
         self.xs.attempts[self.number] = self.step.changes.attempts[attempt.key] = attempt
