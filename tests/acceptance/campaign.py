@@ -37,6 +37,7 @@ TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: w
 ISOLATIONS = ("fork", "spawn")
 # Parents of trials by their programs, wherever in the package a version has them.
 PARENTS = ("/supervisor.py", "/fork_server.py", "/forkserver.py")
+SUPERVISOR_SERVER = "/supervisor_server.py"  # it forks supervisors, and is the parent of no trial
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DIGITS_EPOCHS = 8
 DIGITS_SPACE = {
@@ -158,7 +159,9 @@ class Search:
     def all_pids(self) -> list[int]:
         """Everything that belongs to this home, however it was started."""
         table = Table(self.home)
-        return sorted({*table.parents(), *(p for target in TARGETS for p in table.pids(target))})
+        return sorted(
+            {*table.parents(), *table.supervisor_servers(), *(p for target in TARGETS for p in table.pids(target))}
+        )
 
     def kill(self, target: str, rng: random.Random) -> bool:
         if target == DATABASE:
@@ -257,20 +260,24 @@ class Table:
                 return [pid for pid, words in self._words.items() if "trials.agent" in words and self._home in words]
             case "supervisor":
                 parents = set(self.parents())
-                return sorted({above for above in self._parents_of_all() if above in parents})
+                followed = {above for above in self._parents_of_all() if above in parents}
+                return sorted(followed | set(self.supervisor_servers()))
             case _:
                 parents = set(self.parents())
                 return [pid for pid, above in zip(self._words, self._parents_of_all(), strict=True) if above in parents]
 
     def parents(self) -> list[int]:
-        return [pid for pid, words in self._words.items() if self._is_parent(words)]
+        return [pid for pid, words in self._words.items() if self._runs(words, PARENTS)]
+
+    def supervisor_servers(self) -> list[int]:
+        return [pid for pid, words in self._words.items() if self._runs(words, SUPERVISOR_SERVER)]
 
     def _parents_of_all(self) -> list[int]:
         """In the order of the table; nothing where nobody can be one."""
         return [parent(pid) for pid in self._words] if self.parents() else [0] * len(self._words)
 
-    def _is_parent(self, words: list[str]) -> bool:
-        script = any(word.endswith(PARENTS) for word in words)
+    def _runs(self, words: list[str], scripts: str | tuple[str, ...]) -> bool:
+        script = any(word.endswith(scripts) for word in words)
         return script and any(word.startswith(self._home) for word in words)
 
 

@@ -266,6 +266,7 @@ class Agent:
                 self.parts.take(launch)
                 return
             why = await self._forks.place(folder, attempt)
+            is_started = why is None or await self._forks.supervise(folder, nonce=launch.nonce, why=why)
         except ConnectionLostError:
             return  # the service repeats the launch when it is back
         except NoRoomError as error:
@@ -290,13 +291,14 @@ class Agent:
         if why is None:
             logger.debug("launched", extra={"nonce": launch.nonce, "attempt": launch.key, "isolation": "fork"})
         else:
-            self._spawn(held, why=why)
+            self._spawn(held, why=why, is_started=is_started)
         self._hold(held)
 
-    def _spawn(self, held: HeldAttempt, *, why: str) -> None:
+    def _spawn(self, held: HeldAttempt, *, why: str, is_started: bool = False) -> None:
         fields = {"nonce": held.nonce, "attempt": held.key, "isolation": "spawn", "why": why}
         logger.info("launched", extra=fields)
-        self._children[held.nonce] = spawn_supervisor(held.folder, why=why)
+        if not is_started:
+            self._children[held.nonce] = spawn_supervisor(held.folder, why=why)
 
     def _lost_by_fork_server(self, folders: list[Path]) -> None:
         """Their fork server has ended; those it had not claimed are started by supervisors of their own."""
@@ -304,7 +306,7 @@ class Agent:
             held = load_attempt(folder)
             if held is not None and held.supervisor is None and held.exit is None:
                 held = self.held.get(held.nonce, held)
-                self._spawn(held, why="the fork server ended before it could start it")
+                self._spawn(held, why="the process that it was to be forked from has ended")
                 self._follow(held)
 
     def _spend(self, order: Launch | Prepare | Stop, cause: ExitCause, *, tail: str, reason: str | None = None) -> None:

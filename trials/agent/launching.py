@@ -23,6 +23,7 @@ from trials.agent.moving.inputs import paths_of
 from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
+from trials.agent.supervision.supervisor_loop import SUPERVISOR_LOG
 from trials.files import ATTEMPT_BYTES, is_full_disk, is_scarce, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
@@ -46,7 +47,6 @@ from trials.wire.plain import to_plain
 COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in a thread
 COPIED_AT_ONCE_BYTES = 64 << 10
 SMALL_CODES_KEPT = 8  # such codes, in memory
-SUPERVISOR_LOG = "supervisor.log"
 _PACKAGE = str(Path(trials.__file__).parent)
 _NNI_FOLDER = Path(_PACKAGE) / "nni" / "stand_in"
 logger = logging.getLogger(__name__)

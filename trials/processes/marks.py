@@ -81,14 +81,18 @@ class FirstMemory:
         self._nonce = _bytes_at(begin + place + len(NONCE_VARIABLE) + 1, NONCE_PLACE_BYTES if place >= 0 else 0)
         self._shown: list[tuple[Any, bytes]] = []
 
-    def prepare(self, *, nonce: str, command: list[str]) -> None:
-        """Before the fork: what ``show`` will write. The less a child does itself, the less of memory is copied."""
+    def prepare(self, *, nonce: str | None, command: list[str]) -> None:
+        """Before the fork: what ``show`` will write. The less a child does itself, the less of memory is copied.
+
+        Without a ``nonce`` the environment stays as it is.
+        """
         self._shown = []
-        if self._nonce is not None:
+        if self._nonce is not None and nonce is not None:
             self._shown.append((self._nonce, nonce.encode()[:NONCE_PLACE_BYTES].ljust(NONCE_PLACE_BYTES, b"\0")))
         if self._arguments is not None:
             room = len(self._arguments)
-            self._shown.append((self._arguments, "\0".join(command).encode()[: room - 1].ljust(room, b"\0")))
+            words = "\0".join(command).encode(errors="replace")
+            self._shown.append((self._arguments, words[: room - 1].ljust(room, b"\0")))
 
     def show(self) -> None:
         """In the child: from now on the process is seen as the attempt's."""

@@ -69,7 +69,7 @@ def test_an_index_that_a_power_loss_or_anybody_damaged_leads_nowhere(home: Home,
 
 def test_a_nonce_is_spent_once_and_its_claim_is_its_own(tmp_path: Path) -> None:
     claim = {"pid": 7, "start_time": 8, "boot_id": "b", "orders": "o"}
-    parent = cast("Parent", SimpleNamespace(claim=claim, syncs_later=True))
+    parent = cast("Parent", SimpleNamespace(claim=claim))
     attempt: dict[str, Any] = {"nonce": "n1", "spec": {}}
     folders = [tmp_path / "of one trial", tmp_path / "of another"]
     for folder in folders:

@@ -15,6 +15,7 @@ from trials.agent.forks.script import NotForkableError, Script, is_interpreter, 
 from trials.agent.supervision.command import command_line, environment
 
 SERVERS_REMEMBERED = 64
+SUPERVISORS = "trials.agent.forks.supervising"
 SDK = ("trials.session", "trials.nni.calls")  # what a training script imports that reports by itself
 # Of one attempt or one place only, and read when they are used: they are set in the child.
 _OF_ONE_TRIAL = frozenset(
@@ -28,12 +29,18 @@ _OF_ONE_TRIAL_PREFIXES = ("TUNER_", "TRIAL_PARAM_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
-    """From a fork server that ``key`` names: of this interpreter, these modules and these variables."""
+class Wanted:
+    """A process that forks, which ``key`` names: of this interpreter, these modules and these variables."""
 
     key: str
     preload: tuple[str, ...]
     variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork(Wanted):
+    """From this fork server."""
+
     script: Script
 
 
@@ -69,6 +76,11 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
     variables = _variables_of(own, passed, tuple(local["paths"]), frozenset(base.items()))
     key = _key(local["python"], preload, frozenset(variables.items()))
     return Fork(key=key, preload=preload, variables=variables, script=script)
+
+
+def of_supervisors(base: Mapping[str, str], *, python: str) -> Wanted:
+    """What forks supervisors for an agent whose own variables are ``base``: they have all, and give trials some."""
+    return Wanted(key=_key(python, (SUPERVISORS,), frozenset(base.items())), preload=(), variables=dict(base))
 
 
 # Nearly every trial of an experiment asks for the same.

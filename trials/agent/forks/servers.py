@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import trials
 from trials.agent.forks import fork_server as forkserver
-from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
+from trials.agent.forks import supervisor_server
+from trials.agent.forks.isolation import Fork, Spawn, Wanted, choose, of_supervisors, shadowed
 from trials.agent.forks.remembered import FILE_IMPORTS, Remembered, modules_in, script_in
+from trials.agent.forks.server import Server
 from trials.agent.home import Home
 from trials.agent.supervision.orders import send_order
 from trials.files import ATTEMPT_BYTES, read_json, to_json, write_atomically
 from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached
-from trials.processes.identity import Identity, is_alive
 from trials.processes.logs import end_of
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
 from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
@@ -32,6 +31,7 @@ from trials.wire.records import ProcessRecord
 from trials.wire.sockets import wake_socket_path
 
 FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
+SUPERVISORS_AGAIN_S = 1.0  # the server of supervisors is started this often at most
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
 LEARNED_WAIT_S = 60.0  # for one that imports what the first trial imported; then each trial does so by itself
 WORTH_WAITING_MODULES = 300  # fewer are imported by a trial in the time in which a server starts
@@ -40,85 +40,8 @@ FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
 ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
 ORDER_PAUSE_S = 0.005  # before an order that found its queue full is sent again
-LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
 ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
-_LIBRARY_FOLDERS = (
-    f"{Path(trials.__file__).parent}/",
-    "/site-packages/",
-    "/dist-packages/",
-    f"/python{sys.version_info[0]}.{sys.version_info[1]}/",
-)
 logger = logging.getLogger(__name__)
-
-
-class Server:
-    """One of them. ``given`` are the attempts that it was ordered to start and nobody has seen the end of."""
-
-    def __init__(self, home: Home, *, number: str, key: str, orders: str, state: Path) -> None:
-        self.id = number
-        self.key = key
-        self.orders = orders
-        self.state = state
-        self.process: subprocess.Popen[bytes] | None = None
-        self.identity: Identity | None = None  # once it is ready
-        self.problem: str | None = None
-        self.loaded: frozenset[str] = frozenset()
-        self.given: dict[str, Path] = {}
-        self.used_at = time.monotonic()
-        self.ready = asyncio.Event()
-        self._library_folders = (*_LIBRARY_FOLDERS, f"{home.sdk}/")
-        self._library: dict[str, list[int]] = {}
-        self._others: dict[str, list[int]] = {}
-        self._compared_at = 0.0
-
-    def read_state(self) -> bool:
-        """Whether it is ready, which its state file says."""
-        state = read_json(str(self.state), limit=ATTEMPT_BYTES)
-        if state is None:
-            return False
-        try:
-            self._take(state)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            logger.error("fork_server_state_damaged", extra={"id": self.id, "error": repr(error)})
-            return False
-        self.ready.set()
-        return True
-
-    def _take(self, state: Mapping[str, Any]) -> None:
-        found = Identity.read(state)
-        if found is None:
-            raise ValueError("it names no process")
-        self.problem = None if state["problem"] is None else str(state["problem"])
-        self.loaded = frozenset(map(str, state["shadowable"]))
-        files: dict[str, list[int]] = dict(state["files"])
-        folders = self._library_folders
-        self._library = {path: known for path, known in files.items() if any(f in path for f in folders)}
-        self._others = {path: known for path, known in files.items() if path not in self._library}
-        self.identity = found
-
-    def is_alive(self) -> bool:
-        if self.identity is None:
-            return self.process is not None and self.process.poll() is None
-        return is_alive(self.identity)
-
-    def changed_file(self) -> str | None:
-        """A file of a module it has imported that is another one now."""
-        changed = _changed(self._others)
-        if changed is None and time.monotonic() - self._compared_at > LIBRARY_CHECK_S:
-            changed = _changed(self._library)
-            self._compared_at = time.monotonic()
-        return changed
-
-
-def _changed(files: Mapping[str, list[int]]) -> str | None:
-    for path, known in files.items():
-        try:
-            found = os.stat(path)  # noqa: PTH116  of hundreds of files
-        except OSError:
-            return path
-        if [found.st_mtime_ns, found.st_size] != known:
-            return path
-    return None
 
 
 class ForkServers:
@@ -136,6 +59,7 @@ class ForkServers:
         self._ends = EndWatch()
         self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
         self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
+        self._supervisors_at = -SUPERVISORS_AGAIN_S  # when their server was started last
 
     # ── placing ───────────────────────────────────────────────────────────────────────────────
     async def place(self, folder: Path, attempt: Mapping[str, Any]) -> str | None:
@@ -158,7 +82,29 @@ class ForkServers:
         if why is not None:
             return why
         learns = not asked and learned is None and experiment_id not in self._learning.values()
-        return await self._order(found, folder, nonce=attempt["nonce"], experiment_id=experiment_id if learns else None)
+        nonce = attempt["nonce"]
+        if learns:
+            self._learning[nonce] = experiment_id
+        if await self._order(found, {"start": str(folder), "learn": learns}, nonce=nonce, folder=folder):
+            return None
+        self._learning.pop(nonce, None)
+        return "the fork server takes no orders"
+
+    async def supervise(self, folder: Path, *, nonce: str, why: str) -> bool:
+        """Let a supervisor be forked for the attempt in ``folder``, which is not forked itself because of ``why``.
+
+        False where that cannot be done now: the caller starts one, and does not wait for the server of supervisors.
+        """
+        wanted = of_supervisors(os.environ, python=sys.executable)
+        server = self._up_to_date(wanted.key)
+        if server is None:
+            if time.monotonic() - self._supervisors_at >= SUPERVISORS_AGAIN_S:
+                self._supervisors_at = time.monotonic()
+                with suppress(OSError):  # neither can it be started when nothing can
+                    self._start(wanted)
+            return False
+        order = {"start": str(folder), "why": why}
+        return server.ready.is_set() and await self._order(server, order, nonce=nonce, folder=folder)
 
     async def _server_of(self, choice: Fork, learned: Sequence[str]) -> Server | str:
         """One that has imported what was ``learned``: waited for where a trial would take as long for it by itself."""
@@ -167,33 +113,36 @@ class ForkServers:
             return "the fork server is not ready yet"
         return await self._server(choice, timeout_s=LEARNED_WAIT_S)
 
-    async def _order(self, server: Server, folder: Path, *, nonce: str, experiment_id: str | None) -> str | None:
+    async def _order(self, server: Server, order: dict[str, Any], *, nonce: str, folder: Path) -> bool:
+        """Whether the server has it, and the attempt of ``nonce`` with it."""
         server.used_at = time.monotonic()
-        if experiment_id is not None:
-            self._learning[nonce] = experiment_id
         deadline = time.monotonic() + ORDER_TIMEOUT_S
-        while not send_order(server.orders, {"start": str(folder), "learn": experiment_id is not None}):
+        while not send_order(server.orders, order):
             if time.monotonic() > deadline or not server.is_alive():
-                self._learning.pop(nonce, None)
-                return "the fork server takes no orders"
+                return False
             await asyncio.sleep(ORDER_PAUSE_S)
         server.given[nonce] = folder
-        return None
+        return True
 
-    async def _server(self, choice: Fork, *, timeout_s: float = FORK_SERVER_START_TIMEOUT_S) -> Server | str:
-        """A server that is ready within ``timeout_s``, or why there is none."""
-        if choice.key in self._refused:
-            return self._refused[choice.key]
-        server = self._servers.get(choice.key)
+    def _up_to_date(self, key: str) -> Server | None:
+        """The server of ``key``, ready or not. One that has ended, or whose files are others now, is let go."""
+        server = self._servers.get(key)
         if server is not None and server.ready.is_set():
             changed = server.changed_file()
             # A watched one that has ended is taken out by that.
             if changed is not None or (server.id not in self._ends and not server.is_alive()):
                 logger.info("fork_server_replaced", extra={"id": server.id, "changed": changed})
                 self._let_go(server)
-                server = None
+                return None
+        return server
+
+    async def _server(self, choice: Fork, *, timeout_s: float = FORK_SERVER_START_TIMEOUT_S) -> Server | str:
+        """A server that is ready within ``timeout_s``, or why there is none."""
+        if choice.key in self._refused:
+            return self._refused[choice.key]
+        server = self._up_to_date(choice.key)
         if server is None:
-            if len(self._servers) >= FORK_SERVERS_MAX and not self._make_room():
+            if not self._has_room() and not self._make_room():
                 return f"all {FORK_SERVERS_MAX} fork servers have trials of other experiments"
             server = self._start(choice)
         return await self._when_ready(server, timeout_s)
@@ -216,8 +165,12 @@ class ForkServers:
             return self._refused[server.key]
         return server
 
+    def _has_room(self) -> bool:
+        return sum(not server.supervises for server in self._servers.values()) < FORK_SERVERS_MAX
+
     def _make_room(self) -> bool:
-        idle = [server for server in self._servers.values() if server.ready.is_set() and not server.given]
+        forks = [server for server in self._servers.values() if not server.supervises]
+        idle = [server for server in forks if server.ready.is_set() and not server.given]
         if not idle:
             return False
         self._let_go(min(idle, key=lambda server: server.used_at))
@@ -255,7 +208,7 @@ class ForkServers:
     def note_end(self, nonce: str, folder: Path) -> None:
         """The attempt is over: learn from it, if it was the first, and have a server that knows as much as it did."""
         for server in [*self._servers.values(), *self._leaving]:
-            if server.given.pop(nonce, None) is not None:
+            if server.given.pop(nonce, None) is not None and not server.supervises:
                 self._unreaped[nonce] = server
         experiment_id = self._learning.pop(nonce, None)
         if experiment_id is None:
@@ -274,7 +227,7 @@ class ForkServers:
             return  # the trial has damaged it; the next one of the experiment starts it
         if isinstance(choice, Spawn) or choice.key in self._servers or choice.key in self._refused:
             return
-        if len(self._servers) < FORK_SERVERS_MAX or self._make_room():
+        if self._has_room() or self._make_room():
             self._start(choice)
 
     def note_forgotten(self, nonce: str) -> None:
@@ -290,13 +243,14 @@ class ForkServers:
         self._imports(experiment_id).unlink(missing_ok=True)
 
     # ── servers ───────────────────────────────────────────────────────────────────────────────
-    def _start(self, choice: Fork) -> Server:
+    def _start(self, choice: Wanted) -> Server:
         number = f"{choice.key[:8]}-{secrets.token_hex(3)}"
         folder = self._home.forks
         folder.mkdir(parents=True, exist_ok=True)
         wake = wake_socket_path(self._home.path)
         orders = str(_orders_path(wake, number))
         server = Server(self._home, number=number, key=choice.key, orders=orders, state=folder / f"{number}.state.json")
+        server.supervises = not isinstance(choice, Fork)
         config: dict[str, Any] = {
             "id": number,
             "key": choice.key,
@@ -307,14 +261,17 @@ class ForkServers:
             "agent_gone_s": float(os.environ.get(ENV_AGENT_IDLE, AGENT_GONE_S)),
             "log_format": os.environ.get(ENV_LOG_FORMAT, ""),
             "makes_groups": os.environ.get(ENV_CGROUPS) != "off",
+            "supervises": server.supervises,
         }
         path = folder / f"{number}.config.json"
         write_atomically(str(path), to_json(config))
-        server.process = start_detached(
-            [sys.executable, forkserver.__file__, str(path)],
-            log=folder / f"{number}.log",
-            environment={**choice.variables, NONCE_VARIABLE: "-" * NONCE_PLACE_BYTES},
-        )
+        command = [sys.executable, forkserver.__file__, str(path)]
+        environment = {**choice.variables, NONCE_VARIABLE: "-" * NONCE_PLACE_BYTES}
+        if server.supervises:
+            place = supervisor_server.ARGUMENTS_PLACE
+            command = [sys.executable, "-I", "-S", supervisor_server.__file__, str(path), place]
+            environment = dict(choice.variables)  # its children are no processes of an attempt
+        server.process = start_detached(command, log=folder / f"{number}.log", environment=environment)
         self._servers[choice.key] = server
         self._watch(server, server.process.pid)
         logger.info(
@@ -333,7 +290,7 @@ class ForkServers:
             spec["metrics_pattern"] = pattern
             attempt = {"spec": spec, "local": local, "key": key, "nonce": ""}
             choice = choose(attempt, base=os.environ, preload=())
-            if isinstance(choice, Fork) and choice.key not in self._servers and len(self._servers) < FORK_SERVERS_MAX:
+            if isinstance(choice, Fork) and choice.key not in self._servers and self._has_room():
                 self._start(choice)
 
     def adopt(self) -> None:

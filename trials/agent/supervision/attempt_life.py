@@ -98,8 +98,8 @@ class Supervised:
     def claim(self) -> bool:
         """Spend the nonce; False where it is spent already. OSError where the disk has no room: nothing was done."""
         # A file of its own, though all claims of a fork server say the same: a trial can write into it.
-        data = to_json(dict(self._parent.claim))
-        return create_once(f"{self._folder}/{FILE_CLAIM}", data, durable=not self._parent.syncs_later)
+        # Not written through to the disk: a power loss ends whatever was started from it.
+        return create_once(f"{self._folder}/{FILE_CLAIM}", to_json(dict(self._parent.claim)))
 
     def begin(self) -> None:
         """Start the trial, or record why there is none."""
@@ -382,8 +382,8 @@ class Supervised:
     def _record_end(self, record: dict[str, Any]) -> None:
         if self._trial and not self._start_told:
             record["process"] = identity(self._trial)
-        # Who runs is of no interest after a power loss, which ends it; how it ended is.
-        self._records.write(FILE_EXIT, record, durable=not self._parent.syncs_later)
+        # Who runs is of no interest after a power loss, which ends it; how it ended is, and comes onto a disk later.
+        self._records.write(FILE_EXIT, record, durable=False)
         self._next = Supervised._finish
 
     def _finish(self) -> float:
@@ -397,8 +397,8 @@ class Supervised:
                 self._parent.family.end(self.nonce)
             self._wake_agent()
         left = self._told_at + SYNC_AFTER_S - time.monotonic()
-        if self._parent.syncs_later and not self._forgotten:
-            if left > 0:
+        if not self._forgotten:
+            if self._parent.lives_on and left > 0:
                 return left
             try:
                 sync_file(f"{self._folder}/{FILE_EXIT}")

@@ -34,7 +34,7 @@ class Means:
         self.isolation = isolation
         # One that lives on can wait for the word that the service has an exit on its disk. One that would live for
         # that alone is better gone.
-        self.syncs_later = orders is not None
+        self.lives_on = orders is not None
         self.claim = {FORMAT: FILES_FORMAT, **identity(os.getpid()), **({} if orders is None else {"orders": orders})}
         if self.makes_groups and self.group is not None:
             self.claim["groups"] = self.group

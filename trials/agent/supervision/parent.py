@@ -41,7 +41,7 @@ class Parent(Means):
             supervised.order_stop(grace_s=float(supervised.spec.get("stop_grace_s", 30.0)), reason=HOST_SHUTDOWN)
 
     def turn(self, *, most_s: float = POLL_S) -> None:
-        """Do what is due, then wait for something to happen, for ``most_s`` at most."""
+        """Do what is due, then wait for something to happen, for ``most_s`` at most, if anything can."""
         now = time.monotonic()
         for supervised in list(self.attempts.values()):
             if self._was_woken or supervised.due <= now:
@@ -49,6 +49,8 @@ class Parent(Means):
                 if supervised.is_over:
                     del self.attempts[supervised.nonce]
         self._was_woken = False
+        if not self.attempts and not self.extra:
+            return
         if now - self._memory_looked_at > SAMPLE_S:
             self._memory_looked_at = now
             self.saw_memory_kill(now)

@@ -7,12 +7,13 @@ import signal
 from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.starting import execute
-from trials.files import ATTEMPT_BYTES, is_full_disk, read_json
-from trials.processes.parents import become_subreaper
+from trials.files import ATTEMPT_BYTES, is_full_disk, is_scarce, read_json
+from trials.processes.parents import become_subreaper, end_mask
 from trials.wire.files import FILE_ATTEMPT
 from trials.wire.log_lines import LogForm, write_line
 
 EXIT_NO_ROOM = 75  # it could not claim the nonce: nothing was started, and it may be tried again
+SUPERVISOR_LOG = "supervisor.log"  # in the attempt's folder: what a supervisor says
 
 
 def supervise(folder: str, *, why: str | None = None) -> int:
@@ -28,11 +29,12 @@ def supervise(folder: str, *, why: str | None = None) -> int:
         if not supervised.claim():
             return 0
     except OSError as error:
-        if not is_full_disk(error):
+        if not is_full_disk(error) and not is_scarce(error):
             raise
         return EXIT_NO_ROOM
     become_subreaper()
     signal.signal(signal.SIGTERM, lambda *_: parent.shut_down())
+    end_mask()  # of a fork: now whatever was sent to it meanwhile is taken by its own handlers
     parent.take(supervised)
     while parent.attempts:
         parent.turn()
