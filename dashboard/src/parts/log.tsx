@@ -5,6 +5,7 @@ import { ask, trialUrl } from "../api/client";
 import { asProblem } from "../api/resource";
 import { saveBlob } from "../plots/figure";
 import { bytes } from "../state/format";
+import { appended, type LogText, type Piece, pieceOf, prefixed, shownText, textOf } from "../state/log-text";
 import { Switch } from "./controls";
 import { say } from "./notices";
 
@@ -25,34 +26,45 @@ interface Props {
 }
 
 export function Log({ id, number, attempt, node = 0, rank, stream, runs }: Props) {
-  const text = useSignal("");
-  const begin = useSignal(0);
+  const log = useSignal<LogText>([]);
+  const oldest = useSignal(0); // before it nothing is kept
   const size = useSignal(0);
   const follow = useSignal(true);
   const wanted = useSignal("");
   const trouble = useSignal("");
   const box = useRef<HTMLPreElement>(null);
   const end = useRef(0);
+  const most = useRef(MOST_CHARACTERS);
+  const shown = useRef("");
   const path = (offset: number, limit = CHUNK) =>
     trialUrl(
       id,
       number,
       `/logs?stream=${stream}&attempt=${attempt}${node ? `&node=${node}` : ""}${ofRank("&rank=", rank)}&offset=${offset}&limit=${limit}`,
     );
+  const readFrom = async (offset: number, limit = CHUNK): Promise<Piece> => {
+    const { body, headers } = await ask<string>("GET", path(offset, limit));
+    size.value = Number(headers.get("log-size") ?? 0);
+    return pieceOf(offset, body, Number(headers.get("log-end") ?? 0), size.value);
+  };
 
   useEffect(() => {
     let stopped = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    text.value = "";
-    end.current = -CHUNK;
+    if (shown.current !== path(0)) {
+      // Another log; that a trial has ended makes no other one of it.
+      shown.current = path(0);
+      log.value = [];
+      oldest.value = 0;
+      end.current = -CHUNK;
+      most.current = MOST_CHARACTERS;
+    }
     const look = async () => {
       try {
-        const answer = await ask<string>("GET", path(end.current));
+        const piece = await readFrom(end.current);
         if (stopped) return;
-        if (end.current < 0) begin.value = Number(answer.headers.get("log-offset") ?? 0);
-        size.value = Number(answer.headers.get("log-size") ?? 0);
-        end.current = Number(answer.headers.get("log-end") ?? 0);
-        if (answer.body) text.value = (text.value + answer.body).slice(-MOST_CHARACTERS);
+        end.current = piece.end;
+        log.value = appended(log.value, piece, most.current);
         trouble.value = "";
         if (end.current < size.value) timer = setTimeout(look, 0);
         else if (runs) timer = setTimeout(look, FOLLOW_MS);
@@ -71,20 +83,27 @@ export function Log({ id, number, attempt, node = 0, rank, stream, runs }: Props
 
   useEffect(() => {
     if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [text.value, follow.value]);
+  }, [log.value, follow.value]);
 
+  const begin = log.value[0]?.begin ?? 0;
   const earlier = async () => {
-    const from = Math.max(0, begin.value - CHUNK);
-    const answer = await ask<string>("GET", path(from, begin.value - from)).catch(() => null);
-    if (!answer) return;
-    follow.value = false;
-    text.value = answer.body + text.value;
-    begin.value = from;
+    const from = Math.max(0, begin - CHUNK);
+    try {
+      const piece = await readFrom(from, begin - from);
+      if (log.value[0]?.begin !== begin || shown.current !== path(0)) return; // it is another text by now
+      follow.value = false;
+      most.current += piece.text.length;
+      oldest.value = piece.begin > from ? piece.begin : 0;
+      log.value = prefixed(log.value, piece);
+    } catch (error) {
+      trouble.value = asProblem(error).detail;
+    }
   };
+  const text = useMemo(() => shownText(textOf(log.value)), [log.value]);
   const lines = useMemo(() => {
     const asked = wanted.value.toLowerCase();
-    return asked ? text.value.split("\n").filter((line) => line.toLowerCase().includes(asked)) : null;
-  }, [text.value, wanted.value]);
+    return asked ? text.split("\n").filter((line) => line.toLowerCase().includes(asked)) : null;
+  }, [text, wanted.value]);
 
   return (
     <section class="log" aria-label={`${stream} of attempt ${attempt}`}>
@@ -123,7 +142,7 @@ export function Log({ id, number, attempt, node = 0, rank, stream, runs }: Props
           Download
         </button>
       </div>
-      {begin.value > 0 && (
+      {begin > oldest.value && (
         <button type="button" class="quiet" onClick={() => void earlier()}>
           show what was before
         </button>
@@ -144,7 +163,7 @@ export function Log({ id, number, attempt, node = 0, rank, stream, runs }: Props
           if (scrollHeight - scrollTop - clientHeight > 60) follow.value = false;
         }}
       >
-        {lines ? lines.join("\n") : text.value || (trouble.value ? "" : "nothing was printed")}
+        {lines ? lines.join("\n") : text || (trouble.value ? "" : "nothing was printed")}
       </pre>
     </section>
   );
