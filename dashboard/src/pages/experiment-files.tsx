@@ -1,13 +1,14 @@
 // What the experiment was asked for, people's notes and tags, and everything to take away.
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { experimentUrl } from "../api/client";
 import { asProblem, useResource } from "../api/resource";
 import { may } from "../api/session";
-import type { ExperimentBody, ExperimentDetail, Json } from "../api/shapes";
+import type { ExperimentBody, ExperimentDetail, Json, Values } from "../api/shapes";
 import { change } from "../parts/actions";
 import { copy, EditInPlace, faultWords, To } from "../parts/controls";
 import { Download } from "../parts/download";
-import { numberOf } from "../parts/entered";
+import { Begun, numberOf } from "../parts/entered";
 import { say } from "../parts/notices";
 import { save } from "../plots/figure";
 import { experimentPath } from "../state/address";
@@ -39,9 +40,35 @@ const ASKED = [
   "on_failures",
 ] as const satisfies readonly (keyof ExperimentDetail & keyof ExperimentBody)[];
 
-/** The experiment file that it came from, every default filled in. */
+/** The places of values that are for admins alone: who is shown null there may not send it either. */
+const HIDDEN = [
+  ["trial", "environment"],
+  ["executor", "runtime_env"],
+] as const;
+
+/** The names of what the file lacks because its values are hidden from who is signed in. */
+export function hiddenOf(view: ExperimentDetail): string[] {
+  return HIDDEN.flatMap(([part, name]) =>
+    Object.entries(valuesAt(view[part], name) ?? {}).flatMap(([key, value]) => (value === null ? [key] : [])),
+  );
+}
+
+function valuesAt(part: unknown, name: string): Values | null {
+  return (part as Record<string, Values | null> | null)?.[name] ?? null;
+}
+
+function withoutHidden(view: ExperimentDetail, asked: keyof ExperimentDetail): Json {
+  const value = view[asked] as Json;
+  const name = HIDDEN.find(([part]) => part === asked)?.[1];
+  const there = name ? valuesAt(value, name) : null;
+  if (!name || !there) return value;
+  const known = Object.entries(there).filter(([, one]) => one !== null);
+  return { ...(value as Values), [name]: Object.fromEntries(known) };
+}
+
+/** The experiment file that it came from, every default filled in, without what is hidden from who is signed in. */
 export function fileOf(view: ExperimentDetail): Record<string, Json> {
-  const entries = ASKED.map((name): [string, Json] => [name, view[name] as Json]);
+  const entries = ASKED.map((name): [string, Json] => [name, withoutHidden(view, name)]);
   return Object.fromEntries(
     entries.filter(
       ([, value]) => value !== null && !(Array.isArray(value) && value.length === 0) && value !== "",
@@ -52,6 +79,7 @@ export function fileOf(view: ExperimentDetail): Record<string, Json> {
 export function FilesTab({ view }: { view: ExperimentDetail }) {
   const yaml = useResource(["yaml"], () => import("yaml"), []).data.value;
   const text = yaml ? yaml.stringify(fileOf(view)) : "";
+  const hidden = hiddenOf(view);
   return (
     <div class="columns">
       <section>
@@ -156,6 +184,9 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
             </To>
           )}
         </div>
+        {hidden.length > 0 && (
+          <p class="note">Hidden from you, and not in the file: the values of {hidden.join(", ")}.</p>
+        )}
         <pre class="file" tabIndex={0}>
           {text}
         </pre>
@@ -166,13 +197,16 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
 
 function Note({ view }: { view: ExperimentDetail }) {
   const text = useSignal<string | null>(null);
+  const fault = useSignal("");
+  const begun = useRef(new Begun(view.note));
   const keep = async () => {
     try {
+      begun.current.guard(view.note);
       await change(view.id, { note: text.value ?? "" });
       text.value = null;
       say("The note is kept");
     } catch (error) {
-      say(faultWords(asProblem(error)), "bad");
+      fault.value = faultWords(asProblem(error));
     }
   };
   if (text.value === null)
@@ -189,6 +223,8 @@ function Note({ view }: { view: ExperimentDetail }) {
           <button
             type="button"
             onClick={() => {
+              begun.current = new Begun(view.note);
+              fault.value = "";
               text.value = view.note;
             }}
           >
@@ -212,6 +248,11 @@ function Note({ view }: { view: ExperimentDetail }) {
           text.value = event.currentTarget.value;
         }}
       />
+      {fault.value && (
+        <p class="fault note-text" role="alert">
+          {fault.value}
+        </p>
+      )}
       <div class="row">
         <button type="submit" class="primary">
           Save

@@ -1,5 +1,6 @@
 // The search space: what it is, what it was, and another one from now on.
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { ask, experimentUrl, readAll } from "../api/client";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
@@ -31,7 +32,7 @@ export function SpaceTab({ view }: { view: ExperimentDetail }) {
       <section>
         <h2>Searched now</h2>
         <SpaceTable space={newest?.search_space ?? view.search_space} />
-        {may("change_search_space") && <Editor id={id} space={newest?.search_space ?? view.search_space} />}
+        {may("change_search_space") && <Editor id={id} />}
       </section>
       <section>
         <h2>{revisions.length === 1 ? "It has not been changed" : `${revisions.length} revisions`}</h2>
@@ -94,17 +95,25 @@ function Revision({ revision, before }: { revision: SpaceRevision; before: Space
   );
 }
 
-function Editor({ id, space }: { id: string; space: Values }) {
+function Editor({ id }: { id: string }) {
   const text = useSignal<string | null>(null);
   const fault = useSignal("");
+  const tag = useRef<string | null>(null); // of the space that whoever writes has seen
+  const readNewest = async (): Promise<SpaceRevision> => {
+    const { body, etag } = await ask<SpaceRevision>("GET", experimentUrl(id, "/search-space"));
+    tag.current = etag;
+    return body;
+  };
+  const begin = async () => {
+    try {
+      text.value = JSON.stringify((await readNewest()).search_space, null, 2);
+    } catch (error) {
+      say(asProblem(error).detail, "bad");
+    }
+  };
   if (text.value === null)
     return (
-      <button
-        type="button"
-        onClick={() => {
-          text.value = JSON.stringify(space, null, 2);
-        }}
-      >
+      <button type="button" onClick={() => void begin()}>
         Change the space
       </button>
     );
@@ -112,13 +121,21 @@ function Editor({ id, space }: { id: string; space: Values }) {
     fault.value = "";
     try {
       const given = JSON.parse(text.value ?? "") as Values;
-      await ask("PUT", experimentUrl(id, "/search-space"), { body: { search_space: given } });
+      await ask("PUT", experimentUrl(id, "/search-space"), {
+        body: { search_space: given },
+        ifMatch: tag.current,
+      });
       say("This space holds for every suggestion from now on");
       text.value = null;
       touch(id);
     } catch (error) {
       fault.value =
         error instanceof SyntaxError ? `this is not JSON: ${error.message}` : faultWords(asProblem(error));
+      if (asProblem(error).status !== 412) return;
+      touch(id);
+      await readNewest().catch(() => undefined); // without it, saving is refused again
+      fault.value =
+        "the space was changed after you began: the one above is searched now; saving again puts yours in its place";
     }
   };
   return (

@@ -12,7 +12,7 @@ import { say } from "../parts/notices";
 import { experimentPath, query } from "../state/address";
 import { type FieldFault, put, STARTER } from "../state/draft";
 import { cell, number, numeric } from "../state/format";
-import { fileOf } from "./experiment-files";
+import { fileOf, hiddenOf } from "./experiment-files";
 import { Fields } from "./new-fields";
 
 const LOOK_MS = 500; // after the last key
@@ -40,6 +40,7 @@ function Draft() {
   const syntax = useSignal("");
   const faults = useSignal<readonly FieldFault[]>([]);
   const told = useSignal<DryRun | null>(null);
+  const hidden = useSignal<string[]>([]);
   const busy = useSignal(false);
   const keys = useMemo(() => new KeyOfBody(), []);
 
@@ -65,7 +66,10 @@ function Draft() {
     if (!yaml) return;
     if (!from) return fromText(STARTER, yaml);
     void read<ExperimentDetail>(experimentUrl(from))
-      .then((view) => fromText(yaml.stringify(startingFrom(view)), yaml))
+      .then((view) => {
+        hidden.value = hiddenOf(view);
+        fromText(yaml.stringify(startingFrom(view)), yaml);
+      })
       .catch((error) => say(asProblem(error).detail, "bad"));
   }, [yaml, from]);
 
@@ -119,6 +123,12 @@ function Draft() {
           Start it
         </button>
       </div>
+      {hidden.value.length > 0 && (
+        <p class="banner" role="status">
+          The values of {hidden.value.join(", ")} are hidden from you and not taken over: write those that its
+          trials need. A clone has them.
+        </p>
+      )}
       <div class="columns">
         <section aria-label="Form">
           <Fields draft={draft.value} faults={faults.value} algorithms={algorithms} onChange={fromForm} />

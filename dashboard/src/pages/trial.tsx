@@ -1,9 +1,10 @@
 // One trial: its parameters beside the best's, its curves, its attempts with their ends in words, its log.
 import { useMemo } from "preact/hooks";
-import { experimentUrl, read, readAll, trialUrl } from "../api/client";
+import { experimentUrl, read, trialUrl } from "../api/client";
+import { type Reports, reportsReader } from "../api/reports";
 import { useResource } from "../api/resource";
 import { may } from "../api/session";
-import { type ExperimentDetail, type Metric, objectives, type TrialDetail, type Values } from "../api/shapes";
+import { type ExperimentDetail, objectives, type TrialDetail, type Values } from "../api/shapes";
 import * as actions from "../parts/actions";
 import { Stale } from "../parts/awaited";
 import { Badge, Copyable, copy, Loading, Switch, To, Trouble } from "../parts/controls";
@@ -20,8 +21,6 @@ import { archiveWords, whyTrial } from "../state/words";
 import { Attempts } from "./trial-attempts";
 import { Checkpoints, Inputs, Outputs } from "./trial-files";
 
-const MOST_REPORTS = 50_000;
-
 export function TrialPage({ id, number: number_ }: { id: string; number: number }) {
   const found = useResource([id, number_], (signal) => read<TrialDetail>(trialUrl(id, number_), signal), [
     id,
@@ -32,12 +31,11 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
     [id],
     1_000,
   );
-  const metrics = useResource(
-    [id, number_, "metrics"],
-    (signal) => readAll<Metric>(trialUrl(id, number_, "/metrics?limit=10000"), MOST_REPORTS, signal),
-    [id],
-    500,
+  const reader = useMemo(
+    () => reportsReader(id, number_, () => ENDED.has(found.data.peek()?.status ?? "")),
+    [id, number_],
   );
+  const metrics = useResource([id, number_, "metrics"], reader, [id], 500);
   const trial = found.data.value;
   if (found.problem.value && (!trial || found.problem.value.status === 404))
     return <Trouble problem={found.problem.value} onAgain={found.reload} />;
@@ -59,7 +57,7 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
           ) : metrics.problem.value && !metrics.data.value ? (
             <Trouble problem={metrics.problem.value} onAgain={metrics.reload} />
           ) : (
-            <Curves trial={trial} metrics={metrics.data.value} id={id} view={view} />
+            <Curves trial={trial} reports={metrics.data.value} id={id} view={view} />
           )}
         </section>
       </div>
@@ -280,24 +278,24 @@ function Parameters({ trial, view }: { trial: TrialDetail; view: ExperimentDetai
 
 function Curves({
   trial,
-  metrics,
+  reports,
   id,
   view,
 }: {
   trial: TrialDetail;
-  metrics: Metric[] | undefined;
+  reports: Reports | undefined;
   id: string;
   view: ExperimentDetail | undefined;
 }) {
   const names = useMemo(
-    () => [...new Set((metrics ?? []).flatMap((one) => Object.keys(one.values)))],
-    [metrics],
+    () => [...new Set((reports?.items ?? []).flatMap((one) => Object.keys(one.values)))],
+    [reports],
   );
   const objective = view ? objectives(view)[0]?.metric : undefined;
   const chosen = names.includes(query.value.get("metric") ?? "")
     ? (query.value.get("metric") ?? "")
     : (names.find((name) => name === objective) ?? names[0]);
-  if (!metrics) return <Loading what="The reports" />;
+  if (!reports) return <Loading what="The reports" />;
   if (!chosen)
     return (
       <div class="figure">
@@ -307,7 +305,13 @@ function Curves({
     );
   return (
     <>
-      <MetricPlot metrics={metrics} name={chosen} file={`${id}-${trial.number}`} />
+      <MetricPlot metrics={reports.items} name={chosen} file={`${id}-${trial.number}`} />
+      {reports.leftOut > 0 && (
+        <p class="note">
+          The newest {number(reports.items.length)} reports are drawn; {number(reports.leftOut)} before them
+          are not.
+        </p>
+      )}
       {names.length > 1 && (
         <div class="row switches">
           {names.slice(0, 30).map((name) => (

@@ -7,6 +7,7 @@ import { asProblem } from "../api/resource";
 import { may, type Operation } from "../api/session";
 import { go } from "../state/address";
 import { statusWords } from "../state/words";
+import { Begun } from "./entered";
 import { CopyIcon, PencilIcon } from "./icons";
 import { say } from "./notices";
 
@@ -199,6 +200,7 @@ export function EditInPlace({ by, label, value, shown, type = "text", hint, wide
   const busy = useSignal(false);
   const field = useRef<HTMLInputElement>(null);
   const button = useRef<HTMLButtonElement>(null);
+  const begun = useRef(new Begun(value));
   useEffect(() => {
     if (editing.value) field.current?.select();
   }, [editing.value]);
@@ -212,6 +214,7 @@ export function EditInPlace({ by, label, value, shown, type = "text", hint, wide
     if (entered === value) return close();
     busy.value = true;
     try {
+      begun.current.guard(value);
       await onSave(entered);
       close();
     } catch (error) {
@@ -229,6 +232,7 @@ export function EditInPlace({ by, label, value, shown, type = "text", hint, wide
         ref={button}
         title={`Change ${label}`}
         onClick={() => {
+          begun.current = new Begun(value);
           editing.value = true;
         }}
       >

@@ -3,6 +3,7 @@ import { Problem } from "../api/client";
 
 const PLAIN = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const SHOWN = 40; // characters of what was typed
+const MOST_SHOWN = 500; // of what somebody else has written
 const DAY_S = 86_400;
 
 /** Raises a Problem, for whoever shows it at the field, where the text is no number that JSON can carry as it is. */
@@ -26,6 +27,23 @@ export function lastingOf(text: string): number | string | null {
   if (days <= 0)
     throw notThat("it should be good for longer than no time; for ever where nothing is written");
   return days * DAY_S;
+}
+
+/** What somebody began to change: where it has become another meanwhile, saving says so once, and then is meant so. */
+export class Begun {
+  constructor(private known: string) {}
+
+  /** Raises a Problem where `now` is not what was known. */
+  guard(now: string): void {
+    if (now === this.known) return;
+    this.known = now;
+    const words = now === "" ? "nothing" : `“${now.slice(0, MOST_SHOWN)}”`;
+    throw new Problem(
+      412,
+      "Changed meanwhile",
+      `it has become ${words} meanwhile; saving again puts yours in its place`,
+    );
+  }
 }
 
 function notThat(detail: string): Problem {
