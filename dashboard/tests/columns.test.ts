@@ -1,4 +1,6 @@
+import type { VNode } from "preact";
 import { describe, expect, test } from "vitest";
+import { makeColumns } from "../src/pages/experiment-trials";
 import { type TableAnswer, Trials } from "../src/state/columns";
 
 function table(...rows: [number, string, number | string | null, Record<string, unknown>][]): TableAnswer {
@@ -84,6 +86,10 @@ describe("the columns of trials", () => {
     });
     expect([0, 1, 2].map((row) => trials.statusOf(row))).toEqual(["succeeded", "failed", "succeeded"]);
     expect(trials.value[1]).toBe(Number.POSITIVE_INFINITY);
+    trials.apply({ number: [4], status: ["failed"], value: [null] });
+    const [number, , value] = makeColumns("e", trials, [], "loss");
+    expect([0, 1, 2, 3].map((row) => value.cell(row))).toEqual(["NaN", "∞", "2", "–"]);
+    expect((number.cell(1) as VNode<{ to: string }>).props.to).toBe("/experiments/e/trials/2");
     const optimizer = trials.find("optimizer");
     expect(optimizer && [0, 1].map((row) => trials.text(optimizer, row))).toEqual(["sgd", "–"]);
   });

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { serviceTime } from "../src/pages/experiment-timeline";
 import { csv } from "../src/plots/figure";
 import { historyData, zoomOf } from "../src/plots/history";
 import { type Axis, binned, withAbsent } from "../src/plots/parallel";
@@ -117,6 +118,19 @@ describe("what is taken away", () => {
     expect(drawn).toContain("&lt;img src=x onerror=&quot;alert(1)&quot;&gt; &amp;\uFFFD");
   });
 
+  test("what is nowhere is left out, as on a canvas", () => {
+    const pen = new SvgPen(10, 10, "x");
+    pen.beginPath();
+    pen.moveTo(1, 1);
+    pen.lineTo(2, Number.NaN);
+    pen.arc(2, Number.NaN, 1, 0, 7);
+    pen.lineTo(3, 3);
+    pen.stroke();
+    pen.fillRect(Number.NEGATIVE_INFINITY, 0, 1, 1);
+    expect(pen.toString()).toContain('d="M1 1L3 3"');
+    expect(pen.toString()).not.toMatch(/NaN|Infinity/);
+  });
+
   test("clips and transforms end with what was saved", () => {
     const pen = new SvgPen(10, 10, "x");
     pen.save();
@@ -135,6 +149,13 @@ describe("what is taken away", () => {
   test("no spreadsheet runs a cell", () => {
     expect(csv([["=1+1", 'say "x"', -3, null, "a,b"]])).toBe('\'=1+1,"say ""x""",-3,,"a,b"\r\n');
   });
+});
+
+test("a bar that goes on ends at the time of the service, whatever the clock of the browser says", () => {
+  const loaded = 1_000_000;
+  expect(serviceTime(12.5, loaded, loaded)).toBe(12_500);
+  expect(serviceTime(12.5, loaded, loaded + 4_900)).toBe(16_500);
+  expect(serviceTime(12.5, loaded, loaded - 60_000)).toBe(12_500);
 });
 
 describe("resources over time", () => {

@@ -136,6 +136,32 @@ def test_names_notes_tags_and_priority_are_changed(window: Window) -> None:
     assert json.loads(spec)["name"] == "another name"
 
 
+def test_what_somebody_else_has_changed_meanwhile_is_told_before_it_is_overwritten(window: Window) -> None:
+    page = open_experiment(window, "?tab=files")
+    path = f"/api/v1/experiments/{window.home.id}"
+    page.get_by_role("button", name="Write a note").click()
+    page.get_by_label("note", exact=True).fill("mine")
+    with window.home.service() as service:
+        service.call("PATCH", path, body={"note": "theirs", "name": "renamed"})
+    expect(page.get_by_role("heading", name="renamed")).to_be_visible()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("it has become “theirs” meanwhile")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".note-text")).to_have_text("mine")
+
+    page.get_by_role("tab", name="Space").click()
+    page.get_by_role("button", name="Change the space").click()
+    page.get_by_label(re.compile("^The whole space")).fill('{"x": {"type": "float", "low": 0, "high": 0.5}}')
+    with window.home.service() as service:
+        narrow = {"search_space": {"x": {"type": "float", "low": 0, "high": 0.25}}}
+        service.call("PUT", f"{path}/search-space", body=narrow)
+    page.get_by_role("button", name="Search this space").click()
+    expect(page.get_by_role("alert")).to_contain_text("the space was changed after you began")
+    expect(page.locator("ins")).to_contain_text("from 0 to 0.25")
+    page.get_by_role("button", name="Search this space").click()
+    expect(page.locator("ins").first).to_contain_text("from 0 to 0.5")
+
+
 def test_a_trial_of_ones_own_is_added_and_a_wrong_one_is_told_at_its_field(window: Window) -> None:
     page, id_ = open_experiment(window), window.home.id
     page.get_by_role("button", name="Add trial").click()

@@ -38,15 +38,15 @@ export function ComparePage() {
 
 function Experiments({ ids }: { ids: string[] }) {
   const key = ids.join(",");
+  const states = useMemo(() => ids.map(trialsOf), [key]);
   const found = useResource(
     ["compare", key],
     (signal) =>
       Promise.all(
-        ids.map(async (id) => {
+        ids.map(async (id, place) => {
           const view = await read<ExperimentDetail>(experimentUrl(id), signal);
-          const state = trialsOf(id);
-          await state.load(signal);
-          return { view, trials: state.trials };
+          await states[place].load(signal); // only what has changed
+          return { view, trials: states[place].trials };
         }),
       ),
     ids,

@@ -7,7 +7,7 @@ import { Awaited, Stale } from "../parts/awaited";
 import { Empty } from "../parts/controls";
 import { type Span, TimelinePlot } from "../plots/timeline";
 import { duration, moment, percent } from "../state/format";
-import { now } from "../state/now";
+import { loadedAt, now } from "../state/now";
 import type { Parts } from "./experiment-overview";
 
 export function TimelineTab({ view, state, filtered }: Parts) {
@@ -37,7 +37,7 @@ export function TimelineTab({ view, state, filtered }: Parts) {
         Every attempt is a bar here, on the device or the core that it held.
       </Empty>
     );
-  const at = Math.floor(now.value / 2_000) * 2_000;
+  const at = began + serviceTime(timeline.now_s, loadedAt(timeline), now.value);
   const used = usage(spans, at);
   return (
     <>
@@ -52,6 +52,11 @@ export function TimelineTab({ view, state, filtered }: Parts) {
       <TimelinePlot id={view.id} spans={spans} now={at} />
     </>
   );
+}
+
+/** Milliseconds since the experiment began, by the clock of the service, to every other second. */
+export function serviceTime(nowS: number, loaded: number, clock: number): number {
+  return nowS * 1_000 + Math.floor(Math.max(0, clock - loaded) / 2_000) * 2_000;
 }
 
 export function spansOf(timeline: Timeline, began: number): Span[] {

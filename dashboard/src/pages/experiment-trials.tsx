@@ -30,7 +30,7 @@ export function TrialsTab({ view, state, filtered, table }: Parts) {
       ? names.slice(0, SHOWN_PARAMETERS)
       : chosen.split("\n").filter((name) => trials.parameters.has(name));
   const columns = useMemo(
-    () => makeColumns(trials, shown, objective?.metric ?? "value"),
+    () => makeColumns(view.id, trials, shown, objective?.metric ?? "value"),
     [trials, shown.join("\n"), filtered.revision],
   );
   const rows = useMemo(() => sorted(trials, filtered.rows, by, down), [trials, filtered, by, down]);
@@ -117,7 +117,12 @@ export function TrialsTab({ view, state, filtered, table }: Parts) {
   );
 }
 
-function makeColumns(trials: Trials, shown: readonly string[], metric: string): TableColumn[] {
+export function makeColumns(
+  id: string,
+  trials: Trials,
+  shown: readonly string[],
+  metric: string,
+): TableColumn[] {
   const parameters = shown.flatMap((name) => {
     const column = trials.parameters.get(name);
     return column ? [parameterColumn(trials, column)] : [];
@@ -128,7 +133,11 @@ function makeColumns(trials: Trials, shown: readonly string[], metric: string): 
       label: "Trial",
       numeric: true,
       width: 68,
-      cell: (row) => <strong>{trials.number[row]}</strong>,
+      cell: (row) => (
+        <To to={trialPath(id, trials.number[row])}>
+          <strong>{trials.number[row]}</strong>
+        </To>
+      ),
     },
     {
       name: "status",
@@ -142,8 +151,8 @@ function makeColumns(trials: Trials, shown: readonly string[], metric: string): 
       label: metric,
       numeric: true,
       width: 104,
-      cell: (row) => number(orNull(trials.value[row]), 6),
-      title: (row) => String(trials.value[row]),
+      cell: (row) => number(trials.valued[row] ? trials.value[row] : null, 6),
+      title: (row) => (trials.valued[row] ? String(trials.value[row]) : ""),
     },
     {
       name: "step",

@@ -18,7 +18,7 @@ import { Menu } from "../parts/menu";
 import { type Form, write } from "../parts/values";
 import { amend, go, query, trialPath } from "../state/address";
 import { ago, bytes, clock, count, duration, moment, number, numeric } from "../state/format";
-import { now } from "../state/now";
+import { loadedAt, now } from "../state/now";
 import { archiveWords, isTroubled, whyExperiment } from "../state/words";
 import { FilesTab } from "./experiment-files";
 import { JournalTab } from "./experiment-journal";
@@ -407,13 +407,6 @@ function Facts({ view }: { view: ExperimentDetail }) {
       </div>
     </dl>
   );
-}
-
-const loaded = new WeakMap<object, number>();
-function loadedAt(view: object): number {
-  const at = loaded.get(view) ?? Date.now();
-  loaded.set(view, at);
-  return at;
 }
 
 const ORDER = [

@@ -102,7 +102,9 @@ export function VirtualTable(props: Props) {
                 aria-rowindex={item.index + 2}
                 aria-label={props.rowLabel(row)}
                 style={{ ...template, transform: `translateY(${item.start}px)` }}
-                onClick={() => props.onOpen(row)}
+                onClick={(event) => {
+                  if (!(event.target as Element).closest("a")) props.onOpen(row); // a link goes there by itself
+                }}
                 onKeyDown={(event) => {
                   if (event.key === "Enter" && event.target === event.currentTarget) props.onOpen(row);
                 }}

@@ -59,6 +59,7 @@ const BASELINE: Record<string, string> = {
   bottom: "text-after-edge",
 };
 
+/** As on a canvas, what is nowhere (NaN, the infinities) is left out. */
 export class SvgPen {
   strokeStyle: string | CanvasGradient | CanvasPattern = "#000";
   fillStyle: string | CanvasGradient | CanvasPattern = "#000";
@@ -87,18 +88,21 @@ export class SvgPen {
     this.path = "";
   }
   moveTo(x: number, y: number): void {
-    this.path += `M${short(x)} ${short(y)}`;
+    if (areSomewhere(x, y)) this.path += `M${short(x)} ${short(y)}`;
   }
   lineTo(x: number, y: number): void {
+    if (!areSomewhere(x, y)) return;
     this.path += `${this.path ? "L" : "M"}${short(x)} ${short(y)}`;
   }
   closePath(): void {
     this.path += "Z";
   }
   rect(x: number, y: number, width: number, height: number): void {
+    if (!areSomewhere(x, y, width, height)) return;
     this.path += `M${short(x)} ${short(y)}h${short(width)}v${short(height)}h${short(-width)}Z`;
   }
   arc(x: number, y: number, radius: number, from: number, to: number): void {
+    if (!areSomewhere(x, y, radius, from, to)) return;
     const r = short(radius);
     if (Math.abs(to - from) >= 2 * Math.PI - 1e-6) {
       this.path += `M${short(x - radius)} ${short(y)}a${r} ${r} 0 1 0 ${short(2 * radius)} 0a${r} ${r} 0 1 0 ${short(-2 * radius)} 0`;
@@ -119,11 +123,13 @@ export class SvgPen {
     this.put(`<path d="${this.path}" fill="${text(this.fillStyle)}"${this.shown()}/>`);
   }
   fillRect(x: number, y: number, width: number, height: number): void {
+    if (!areSomewhere(x, y, width, height)) return;
     this.put(
       `<rect x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" fill="${text(this.fillStyle)}"${this.shown()}/>`,
     );
   }
   fillText(words: string, x: number, y: number): void {
+    if (!areSomewhere(x, y)) return;
     const [, weight = "", size = "12", family = "sans-serif"] =
       /^(\w+ )?([\d.]+)px (.*)$/.exec(this.font) ?? [];
     const bold = weight.trim() && weight.trim() !== "normal" ? ` font-weight="${weight.trim()}"` : "";
@@ -185,6 +191,10 @@ export class SvgPen {
   private shown(): string {
     return this.globalAlpha < 1 ? ` opacity="${short(this.globalAlpha)}"` : "";
   }
+}
+
+function areSomewhere(...numbers: number[]): boolean {
+  return numbers.every(Number.isFinite);
 }
 
 function short(value: number): string {

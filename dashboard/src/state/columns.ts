@@ -39,6 +39,8 @@ export class Trials {
   number = new Float64Array(64);
   status = new Uint8Array(64);
   value = new Float64Array(64);
+  /** 1 where there is a value, which may be NaN. */
+  valued = new Uint8Array(64);
   step = new Float64Array(64);
   attempts = new Float64Array(64);
   started = new Float64Array(64);
@@ -63,6 +65,7 @@ export class Trials {
     if (rows.length === 0) return false;
     this.fill(this.status, table.status, rows, (status) => STATUS_CODE[status as Status] ?? 0);
     this.fill(this.value, table.value, rows, toNumber);
+    this.fill(this.valued, table.value, rows, (value) => (value === null || value === undefined ? 0 : 1));
     this.fill(this.step, table.step, rows, toNumber);
     this.fill(this.attempts, table.attempts, rows, toNumber);
     this.fill(this.running, table.running_s, rows, toNumber);
@@ -103,9 +106,11 @@ export class Trials {
   private grow(size: number): void {
     for (const name of ["number", "value", "step", "attempts", "started", "ended", "running"] as const)
       this[name] = grown(this[name], size);
-    const status = new Uint8Array(size);
-    status.set(this.status);
-    this.status = status;
+    for (const name of ["status", "valued"] as const) {
+      const bigger = new Uint8Array(size);
+      bigger.set(this[name]);
+      this[name] = bigger;
+    }
     for (const column of [this.reason, ...this.parameters.values()]) column.data = grown(column.data, size);
   }
 
