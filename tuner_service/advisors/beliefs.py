@@ -64,4 +64,4 @@ class Beliefs:
         most = math.log(max(longest, 2))
         reach = [1.0 if p.is_end else math.log(p.count) / most for p in points]
         rows = stacked([p.course.row for p in points if p.course.row is not None], self._columns.width)
-        return Points(rows=rows, reach=np.array(reach), losses=finite([p.loss for p in points]))
+        return Points(rows=rows, reach=np.array(reach), losses=np.array([p.loss for p in points]))

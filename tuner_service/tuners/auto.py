@@ -25,7 +25,7 @@ from tuner_service.domain.trial import Parameters, TrialOutcome
 from tuner_service.tuners.model_columns import Columns, Rows, stacked
 from tuner_service.tuners.model_gp import Vector, log_expected_improvement
 from tuner_service.tuners.model_search import CENTRES, candidates, expected_hypervolume_improvement
-from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, finite, rank_correlation
+from tuner_service.tuners.model_surrogate import Belief, Points, Surrogate, rank_correlation
 from tuner_service.tuners.model_tuner import ModelTuner
 from tuner_service.tuners.tpe import TpeTuner
 from tuner_service.tuners.trial_notes import PRUNED, RUNNING, TrialNote
@@ -107,7 +107,7 @@ class AutoTuner(ModelTuner):
         found = []
         for place, surrogate in enumerate(self._surrogates):
             values = [self._losses(note)[place] for note in self.modelled]
-            found.append(surrogate.believe(Points(rows=rows, reach=reach, losses=finite(values)), key=longest))
+            found.append(surrogate.believe(Points(rows=rows, reach=reach, losses=np.array(values)), key=longest))
         return found
 
     def _losses(self, note: TrialNote) -> tuple[float, ...]:

@@ -25,7 +25,7 @@ FIRST_FIT = 4  # fewer points are not fitted: the prior's mode stands for them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """In the order in which they became known. ``reach``: 1 at the end of a trial, less before; ``losses`` finite."""
+    """In the order in which they became known. ``reach``: 1 at the end of a trial, less before."""
 
     rows: Rows
     reach: Vector
@@ -36,6 +36,10 @@ class Points:
 
     def at(self, chosen: NDArray[np.intp]) -> Points:
         return Points(rows=self.rows[chosen], reach=self.reach[chosen], losses=self.losses[chosen])
+
+    def finite(self) -> Points:
+        """Their losses as ``finite`` has them: beside more points, the same one may have another."""
+        return Points(rows=self.rows, reach=self.reach, losses=finite(self.losses))
 
     @property
     def inputs(self) -> Rows:
@@ -84,6 +88,7 @@ class Surrogate:
     def believe(self, points: Points, *, key: object = None) -> Belief:
         """``key``: whatever, beside their number, tells the first of ``points`` from other ones asked about before."""
         given = self.fitted(points, key=key)
+        points = points.finite()
         shown = points.at(_chosen(points, MODEL_POINTS))
         scale = Scale.of(shown.losses)
         targets, inputs = scale(shown.losses), shown.inputs
@@ -106,7 +111,7 @@ class Surrogate:
         """``key``: as in ``believe``."""
         count = fitted_at(len(points))
         if self._fitted is None or self._fitted[0] != (count, key):
-            beginning = points.at(np.arange(count))
+            beginning = points.at(np.arange(count)).finite()
             shown = beginning.at(_chosen(beginning, FIT_POINTS))
             targets = Scale.of(shown.losses)(shown.losses)
             self._fitted = ((count, key), fit(shown.inputs, targets, self._unordered))
@@ -135,7 +140,7 @@ def _chosen(points: Points, limit: int) -> NDArray[np.intp]:
     return np.union1d(chosen, spread)
 
 
-def finite(losses: Sequence[float]) -> Vector:
+def finite(losses: Sequence[float] | Vector) -> Vector:
     """Infinities as bad as the worst number; zeros where there is no number."""
     array = np.array(losses, dtype=np.float64)
     known = np.isfinite(array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from tuner_service.domain.experiment import Goal, Objective
@@ -56,6 +57,21 @@ def test_a_snapshot_goes_on_as_the_search_itself_does() -> None:
     other = a_tuner()
     other.load_state_dict(json.loads(json.dumps(tuner.state_dict())))
     assert searched(other, 4, first=15) == searched(tuner, 4, first=15)
+
+
+def test_results_that_are_no_numbers_do_not_let_a_fit_depend_on_when_it_was_asked_for() -> None:
+    told = [{"x": place / 27, "kind": "ab"[place % 2], "y": 0.5} for place in range(27)]
+    outcomes = [ended(number, parameters, loss(parameters)) for number, parameters in enumerate(told, start=1)]
+    outcomes[2], outcomes[26] = ended(3, told[2], math.nan), ended(27, told[26], 100.0)
+    asked_before, rebuilt = a_tuner(), a_tuner()
+    for tuner in (asked_before, rebuilt):
+        for outcome in outcomes[:26]:
+            tuner.observe(outcome)
+    asked_before.suggest(27, suggestion_generator(3, 27))  # of 26 results the next fit is made, which is one of 28, too
+    for tuner in (asked_before, rebuilt):
+        tuner.observe(outcomes[26])
+    generators = (suggestion_generator(3, 28), suggestion_generator(3, 28))
+    assert asked_before.suggest(28, generators[0]) == rebuilt.suggest(28, generators[1])
 
 
 def test_it_says_what_it_does_and_why() -> None:
