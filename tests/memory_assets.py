@@ -79,6 +79,9 @@ class MemoryAssets:
         named = {v.asset_id for v in self._versions} | self.named_by_experiments().keys()
         return [a for a in self._assets.values() if a.at < before and not a.kept and a.id not in named]
 
+    def require_own(self) -> None:
+        """Nobody else has it."""
+
     def remove_unneeded(self, asset_ids: Sequence[AssetId], *, before: float) -> None:
         for asset in self.unneeded(before=before):
             if asset.id in asset_ids:

@@ -445,5 +445,8 @@ class AssetRows(Protocol):
     def unneeded(self, *, before: float) -> Sequence[Asset]:
         """Those that came before, and that no person, no name and no experiment keeps."""
 
+    def require_own(self) -> None:
+        """StorageError where another service may write the database by now."""
+
     def remove_unneeded(self, asset_ids: Sequence[AssetId], *, before: float) -> None:
         """Those among them that still are."""

@@ -113,6 +113,10 @@ class SqlAssets:
         with translated(), self._begin() as connection:
             connection.execute(delete(_v).where(*named))
 
+    def require_own(self) -> None:
+        with translated(), self._begin():
+            pass  # whoever may not write is told at the beginning of a transaction
+
     def remove_unneeded(self, asset_ids: Sequence[AssetId], *, before: float) -> None:
         with translated(), self._begin() as connection:
             for start in range(0, len(asset_ids), _AT_ONCE):

@@ -21,7 +21,7 @@ from trials.wire.manifests import AssetFile, pieces_of
 from tuner_service.domain.assets import Asset, AssetId, AssetKind
 from tuner_service.domain.errors import ConflictError, StorageError, UnavailableError
 from tuner_service.service.assets.asset_store import HOME_ID, LEASE_S, AssetStore, file_name
-from tuner_service.service.assets.collecting import COLLECTING_S, SAID_AGAIN_S, collect, damages
+from tuner_service.service.assets.collecting import COLLECTING_S, OWN_S, SAID_AGAIN_S, collect, damages
 from tuner_service.service.assets.uploads import NewAsset, Uploads
 
 NOW = 1_750_000_000.0
@@ -127,6 +127,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.assets: dict[AssetId, Asset] = {}
+        self.is_lost = False
 
     def asset(self, asset_id: AssetId) -> Asset | None:
         return self.assets.get(asset_id)
@@ -139,6 +140,10 @@ class Rows:
 
     def unneeded(self, *, before: float) -> Sequence[Asset]:
         return [asset for asset in self.assets.values() if not asset.kept and asset.at < before]
+
+    def require_own(self) -> None:
+        if self.is_lost:
+            raise StorageError("another service has the database")
 
     def remove_unneeded(self, asset_ids: Sequence[AssetId], *, before: float) -> None:
         for asset in self.unneeded(before=before):
@@ -355,6 +360,26 @@ def test_a_collector_that_takes_long_goes_on_saying_that_it_collects(tmp_path: P
     assert at[0] > COLLECTING_S
     assert all(waited)
     assert not [name for name in held if name.startswith(("files/", "collecting/"))]
+
+
+def test_a_collector_whose_database_another_service_has_taken_over_removes_nothing_more(tmp_path: Path) -> None:
+    """That one knows of no collector of its own database, and gives names to what was unneeded before."""
+    held: dict[str, bytes] = {}
+    garbage(held)
+    service, at, removed = Service(tmp_path, "one", held), [0.0], list[str]()
+    remove = service.store._files.remove
+
+    def taken_over(name: str) -> None:
+        removed.append(name)
+        remove(name)
+        at[0] += OWN_S + 0.1
+        service.rows.is_lost = True
+
+    service.store._files.remove = taken_over
+    with pytest.raises(StorageError, match="another service has the database"):
+        service.collect(uptime=lambda: at[0])
+
+    assert [name for name in removed if name.startswith("files/")] == removed[:1]
 
 
 def test_a_collector_that_was_kept_from_it_for_too_long_removes_nothing_more(tmp_path: Path) -> None:

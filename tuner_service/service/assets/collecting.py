@@ -1,8 +1,9 @@
 """What nothing needs any more of an asset store, and what is damaged in it.
 
-Nobody adds to the store through this database meanwhile: its lock is held. Services with databases of their own may;
-their marks and leases are looked at after the store was marked as being collected, and their uploads wait so long.
-What they gave up meanwhile is passed over.
+Nobody adds to the store through this database meanwhile: it is held, and looked at again and again where a server has
+it, which may give it to another service. Services with databases of their own may; their marks and leases are looked at
+after the store was marked as being collected, and their uploads wait so long. What they gave up meanwhile is passed
+over.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from tuner_service.service.assets.asset_store import FILES, AssetStore
 FRESH_S = 3_600.0  # an asset that nothing names yet may be on its way into an experiment
 COLLECTING_S = 3_600.0  # uploads of other services wait no longer for a collector that was killed
 SAID_AGAIN_S = 60.0  # by one that goes on, after this time
+OWN_S = (
+    1.0  # before it is asked again whether the database is still this process's: sooner than another one may have it
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +50,22 @@ class Damage:
 class _Turn:
     """Of a collector: others wait for it, and it goes on only while they surely do."""
 
-    def __init__(self, say: Callable[[float], None], now: float, uptime: Callable[[], float]) -> None:
-        self._say, self._now, self._uptime = say, now, uptime
-        self._began = self._said = uptime()
+    def __init__(self, rows: AssetRows, say: Callable[[float], None], now: float, uptime: Callable[[], float]) -> None:
+        self._rows, self._say, self._now, self._uptime = rows, say, now, uptime
+        self._began = self._said = self._owned = uptime()
 
     def go_on(self) -> None:
-        """StorageError where it was kept from here for so long that others may soon wait no more."""
+        """StorageError where it was kept from here for so long that others may soon wait no more, and where another
+        service has the database by now, which does not wait."""
         at = self._uptime()
         if at - self._said > COLLECTING_S / 2:
             raise StorageError(
                 f"one step of it took {at - self._said:.0f} s, and uploads of other services wait no longer than "
                 f"{COLLECTING_S:.0f} s; run `tuner gc` again"
             )
+        if at - self._owned > OWN_S:
+            self._rows.require_own()
+            self._owned = at
         if at - self._said > SAID_AGAIN_S:
             self._say(self._now + (at - self._began) + COLLECTING_S)
             self._said = at
@@ -73,7 +81,7 @@ def collect(
     if not remove:
         return list(_unneeded(store, rows, now, lambda: None))
     with store.collecting(until=now + COLLECTING_S) as say:
-        turn = _Turn(say, now, uptime)
+        turn = _Turn(rows, say, now, uptime)
         found = list(_unneeded(store, rows, now, turn.go_on))
         turn.go_on()
         rows.remove_unneeded([asset.id for asset in rows.unneeded(before=now - FRESH_S)], before=now - FRESH_S)
