@@ -38,4 +38,4 @@ class Errands:
             try:
                 errand()
             except Exception:  # the next ones are done all the same
-                logger.exception("errand_failed", extra={"thread": self._name})
+                logger.exception("errand_failed", extra={"errands": self._name})
