@@ -167,6 +167,19 @@ def test_every_file_of_the_agent_has_a_room() -> None:
     assert [module for module in of_agent if room_of(module, ROOMS_OF_THE_AGENT) is None] == []
 
 
+def test_a_script_that_reports_imports_nothing_of_what_services_and_agents_say_to_each_other() -> None:
+    """It would be a third of what the import of ``trials.session`` takes, in each trial that is started anew."""
+    graph, found, pending = import_graph(), set[str](), ["trials.session"]
+    while pending:
+        module = pending.pop()
+        if module not in found:
+            found.add(module)
+            pending += graph[module]
+
+    assert "trials.wire.records" in found
+    assert found.isdisjoint({"trials.wire.messages", "trials.wire.launch", "trials.wire.encoding"})
+
+
 @pytest.mark.parametrize(
     ("sources", "expected"),
     [

@@ -32,7 +32,6 @@ from trials.processes.logs import read_log
 from trials.reports.spool_writer import SpoolWriter
 from trials.wire.attempt import AttemptKey
 from trials.wire.attempt_file import AttemptFile
-from trials.wire.encoding import encode_record
 from trials.wire.files import (
     FILE_ACKNOWLEDGED,
     FILE_ATTEMPT,
@@ -51,7 +50,7 @@ from trials.wire.launch import LaunchSpec, assets_of
 from trials.wire.limits import OUTPUT_TAIL_BYTES, STEP_MAX
 from trials.wire.messages import ObservedAttempt
 from trials.wire.plain import ProtocolError, from_plain, to_plain
-from trials.wire.records import ExitCause, ExitRecord, NoticeRecord, ProcessRecord
+from trials.wire.records import ExitCause, ExitRecord, NoticeRecord, ProcessRecord, encode_record
 from trials.wire.texts import valid_text
 
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files

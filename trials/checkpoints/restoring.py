@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from trials.checkpoints.file_format import Restored, read_image
 from trials.checkpoints.stores import Entry, listed
 from trials.checkpoints.verified_files import replace_file
-from trials.wire.checkpoints import BEST_TRIAL
-from trials.wire.files import FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
+from trials.wire.files import BEST_TRIAL, FILE_RESTORE, FILE_WANTED, FOLDER_WANTED
 from trials.wire.limits import STEP_MAX
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trials.reports.spool_writer import SpoolWriter, TooManyMetricsError
-from trials.wire.encoding import encode_record
 from trials.wire.files import FILE_ACKNOWLEDGED, FILE_COOPERATES, FILE_SPOOL, FILE_STOP
 from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT
 from trials.wire.lines import metric_line
@@ -27,6 +26,7 @@ from trials.wire.records import (
     ParametersMissingRecord,
     ParametersWantedRecord,
     StopToldRecord,
+    encode_record,
 )
 from trials.wire.texts import one_line
 

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from trials.wire.launch import CheckpointRef
 
-BEST_TRIAL = 0  # in place of a number: trials are counted from 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsWanted:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from trials.wire.handshake import Greeting
 from trials.wire.limits import FRAME_MESSAGES_LIMIT, FRAME_VALUES_LIMIT
-from trials.wire.lines import fault_of, record_line
+from trials.wire.lines import fault_of
 from trials.wire.messages import FromAgent, Message, ToAgent
 from trials.wire.plain import ProtocolError, from_plain, to_plain
 from trials.wire.records import MetricRecord, SpoolRecord
@@ -88,11 +88,6 @@ def kind_of(value: Any) -> str:
     """What a message that could not be decoded says its kind is; "" where it says nothing of the sort."""
     kind = value.get("kind") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else ""
-
-
-def encode_record(record: SpoolRecord) -> bytes:
-    """One spool line, without its newline. NoRecordError where no service would take it."""
-    return record_line({"kind": record.kind, **to_plain(record)})
 
 
 def record_of(value: Any, size: int) -> SpoolRecord:

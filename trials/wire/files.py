@@ -31,6 +31,7 @@ FILE_OUTPUT = "output.json"  # {"final": true} once what it left at its end is a
 FILE_SPOOL = "reports.jsonl"
 FILE_ACKNOWLEDGED = "acknowledged.json"  # {"sequence": n, "offset": bytes}
 FILE_WANTED = "wanted.json"  # {"id", "number", "step"}: as CheckpointsWanted, from the script
+BEST_TRIAL = 0  # there, in place of a number: trials are counted from 1
 FOLDER_WANTED = "wanted-{id}"  # the answer: a FILE_RESTORE in it, with "error" where there is none
 FILE_STOP = "stop.json"  # exists once the trial is asked to stop
 FILE_COOPERATES = "cooperates"  # exists once the script has called should_stop

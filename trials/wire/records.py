@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from trials.wire.lines import record_line
+from trials.wire.plain import to_plain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
@@ -156,3 +159,8 @@ SpoolRecord = (
     MetricRecord | CheckpointRecord | CheckpointDamagedRecord | CooperationRecord | StopToldRecord
     | ParametersWantedRecord | ParametersMissingRecord | NoticeRecord
 )  # fmt: skip
+
+
+def encode_record(record: SpoolRecord) -> bytes:
+    """One spool line, without its newline. NoRecordError where no service would take it."""
+    return record_line({"kind": record.kind, **to_plain(record)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trials.wire.checkpoints import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
+from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
+from trials.wire.files import BEST_TRIAL
 from trials.wire.launch import CheckpointRef
 from trials.wire.limits import STEP_MAX
 from tuner_service.ports import Queries

@@ -6,7 +6,8 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial, an_attempt, an_experiment
 from tests.memory_store import MemoryStore
-from trials.wire.checkpoints import BEST_TRIAL, CheckpointsFound, CheckpointsWanted
+from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
+from trials.wire.files import BEST_TRIAL
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.service.checkpoints import blob_for, checkpoints_for
 

@@ -13,11 +13,10 @@ from trials.agent.home import Home
 from trials.agent.local import list_local, stop_local
 from trials.wire.attempt import AttemptKey
 from trials.wire.attempt_file import AttemptFile
-from trials.wire.encoding import encode_record
 from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_EXIT, FILE_SPOOL, FILES_FORMAT, FORMAT
 from trials.wire.launch import LaunchSpec
 from trials.wire.plain import to_plain
-from trials.wire.records import ExitRecord, MetricRecord
+from trials.wire.records import ExitRecord, MetricRecord, encode_record
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)
 SPEC = LaunchSpec(command=("python", "t.py"), parameters={}, seed=1, objective="loss")

@@ -7,10 +7,17 @@ import pytest
 
 from trials.agent.agent import Agent
 from trials.agent.spool import SpoolReader, is_record
-from trials.wire.encoding import decode_record, encode_record
+from trials.wire.encoding import decode_record
 from trials.wire.limits import REPORT_BATCH_LINES
 from trials.wire.lines import metric_line
-from trials.wire.records import CheckpointRecord, CooperationRecord, MetricRecord, SpoolRecord, StopToldRecord
+from trials.wire.records import (
+    CheckpointRecord,
+    CooperationRecord,
+    MetricRecord,
+    SpoolRecord,
+    StopToldRecord,
+    encode_record,
+)
 
 
 def line(step: int) -> bytes:

@@ -36,12 +36,12 @@ from trials.agent.supervision.stopping import Stopping
 from trials.files import read_json
 from trials.processes.logs import RotatedLog, read_log
 from trials.wire.attempt import AttemptKey
-from trials.wire.encoding import encode, encode_record
+from trials.wire.encoding import encode
 from trials.wire.launch import LaunchSpec
 from trials.wire.limits import RESOURCES_BYTES
 from trials.wire.messages import Launch, Message
 from trials.wire.plain import to_plain
-from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ProcessRecord
+from trials.wire.records import CheckpointRecord, ExitRecord, MetricRecord, ProcessRecord, encode_record
 from trials.wire.resources import samples_of
 
 KEY = AttemptKey(experiment_id="e1", number=3, attempt=2)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trials.agent.spool import is_record
-from trials.wire.encoding import decode_record, encode_record
+from trials.wire.encoding import decode_record
 from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT, REPORT_LINE_BYTES, STEP_MAX
 from trials.wire.lines import JSON_LEVELS, NoRecordError, metric_line, record_line
 from trials.wire.plain import ProtocolError
+from trials.wire.records import encode_record
 from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.service.reports import ERROR_LIMIT, parse_lines
 

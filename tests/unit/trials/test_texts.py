@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trials.wire.encoding import decode_record, encode_record
+from trials.wire.encoding import decode_record
 from trials.wire.plain import read_lines
-from trials.wire.records import MetricRecord
+from trials.wire.records import MetricRecord, encode_record
 from trials.wire.texts import line_fault, one_line, text_fault, valid_json, valid_text
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()) | st.sampled_from('\0\\"u\ud800\udc00'))
