@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trials.wire.limits import STEP_MAX
 from tuner_service.dispatcher import endings, launching, phases, rungs
 from tuner_service.dispatcher.changes import SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.commands import (
@@ -338,6 +339,9 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
         if answer.line > waiting.pending[0].line:
             _replace_later(step, xs, f"answered line {answer.line} before line {waiting.pending[0].line}")
             break
+        if fault := _fault_of(answer):
+            _refuse(step, xs, event.queue, answer, fault)
+            break
         item = waiting.pending.popleft()
         waiting.reports -= report_count(item)
         waiting.head_since = step.at if waiting.pending else None
@@ -348,6 +352,23 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
         if xs.worker.phase is WorkerPhase.ABSENT:
             break  # what it says next follows from something that did not come to be
     return xs
+
+
+def _fault_of(answer: Answer) -> str:
+    """Why it cannot be carried out, of an algorithm that may be anybody's; "" where it can."""
+    until_step = answer.decision.until_step if isinstance(answer, Decided) else None
+    if until_step is None or abs(until_step) <= STEP_MAX:
+        return ""
+    return f"until_step should be None, or a whole number up to 2**53, not {until_step!r:.50}"
+
+
+def _refuse(step: Step, xs: ExperimentState, queue: Queue, answer: Answer, fault: str) -> None:
+    """As if the algorithm had raised there: no row holds what it says, and what it says next would follow from it."""
+    payload = {"queue": queue.value, "line": answer.line, "fault": AlgorithmFault.RAISED.value, "message": fault}
+    step.journal(xs, LineKind.ALGORITHM_FAULTED, payload)
+    message = f"{queue.value}, journal line {answer.line}: {fault}"
+    _halt(step, xs, Why(reason=ExperimentReason.ALGORITHM_FAILED, message=message))
+    stop_worker(step, xs)
 
 
 def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> None:

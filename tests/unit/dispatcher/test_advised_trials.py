@@ -27,6 +27,7 @@ from tuner_service.dispatcher.items import (
     TrialRested,
 )
 from tuner_service.dispatcher.limits import ASSESSOR_REPORTS_LIMIT
+from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Decision, DecisionKind
 
 
@@ -389,3 +390,26 @@ def test_what_was_decided_is_stored_as_it_was_answered(h: Advised) -> None:
     assert stored.decision({"lr": 0.1}) == Decision(
         kind=DecisionKind.START, number=1, parameters={"lr": 0.1}, until_step=1
     )
+
+
+@pytest.mark.parametrize("until_step", [2**53 + 1, 2**63, 3**50, -(2**63)])
+def test_a_decision_that_no_row_can_hold_pauses_its_experiment_at_that_line(h: Advised, until_step: int) -> None:
+    (line,) = [item.line for item in h.xs.openings]
+    h.decide(until_step=until_step)
+
+    assert not h.store.queries.trials(h.experiment.id)
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.ALGORITHM_FAILED)
+    assert h.experiment.message.startswith(f"tuner, journal line {line}: until_step should be None, or a whole number")
+    (payload,) = h.journal("algorithm_faulted")
+    assert (payload["line"], payload["fault"]) == (line, "raised")
+    h.resume()
+    h.ready()
+    h.decide(until_step=2**53)
+    assert h.statuses() == {1: "running"}
+
+
+def test_and_the_line_can_be_left_out(h: Advised) -> None:
+    (line,) = [item.line for item in h.xs.openings]
+    h.decide(until_step=2**63)
+    h.skip(Queue.TUNER, line)
+    assert h.experiment.status is ExperimentStatus.RUNNING
