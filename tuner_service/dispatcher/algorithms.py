@@ -18,6 +18,7 @@ from tuner_service.dispatcher.commands import (
     WorkerDied,
     WorkerEvent,
     WorkerPonged,
+    WorkerProgressed,
     WorkerReady,
 )
 from tuner_service.dispatcher.effects import PingWorker, StartWorker, StopWorker
@@ -134,6 +135,17 @@ def ready(step: Step, event: WorkerReady) -> ExperimentState | None:
 
 def ponged(step: Step, event: WorkerPonged) -> ExperimentState | None:
     return heard(step, event)
+
+
+def progressed(step: Step, event: WorkerProgressed) -> ExperimentState | None:
+    """What it does takes as long as it takes: limits hold for a call of an algorithm, and not for all of them."""
+    xs = heard(step, event)
+    if xs is not None:
+        if xs.worker.phase is WorkerPhase.STARTING:
+            xs.worker.ready_at = step.at
+        waiting = xs.queues[event.queue]
+        waiting.head_since = None if waiting.head_since is None else step.at
+    return xs
 
 
 def died(step: Step, event: WorkerDied) -> ExperimentState | None:
@@ -273,8 +285,9 @@ def time_passed(step: Step, xs: ExperimentState) -> None:
         return
     if worker.phase is WorkerPhase.READY and step.at - worker.ready_at > WORKER_STEADY_S:
         worker.deaths = worker.idle_deaths = 0
-    if worker.phase is WorkerPhase.STARTING and step.at - worker.ready_at > WORKER_START_LIMIT_S:
-        message = f"the algorithms were not built and told their history within {WORKER_START_LIMIT_S:g} s"
+    start_limit = max(WORKER_START_LIMIT_S, xs.experiment.spec.algorithm_timeout_s)
+    if worker.phase is WorkerPhase.STARTING and step.at - worker.ready_at > start_limit:
+        message = f"the algorithms were not built, or not told a line of their history, within {start_limit:g} s"
         _try_again(step, xs, Queue.TUNER, Why(reason=ExperimentReason.ALGORITHM_HANGS, message=message))
         return
     hanging = _hanging_queue(step, xs)

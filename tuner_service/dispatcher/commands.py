@@ -415,6 +415,16 @@ class AlgorithmFaulted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerProgressed:
+    """It has come on in its queue: in its history, or in a line of many reports that it has not answered yet."""
+
+    at: float
+    experiment_id: ExperimentId
+    generation: int
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotTaken:
     """``state`` is JSON text that covers every line of the queue up to ``line``."""
 
@@ -455,7 +465,9 @@ Command = (
     Request
     | AgentConnected | AgentDisconnected | AgentRetired | AgentLost | DevicesChanged | NodeChanged | NodeRemoved
     | AttemptStarted | PartPrepared | ReportsReceived | AttemptExited | OutputCollected | BlobReceived
-    | WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
+    | WorkerReady | WorkerPonged | WorkerProgressed | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
     | TimePassed
 )  # fmt: skip
-WorkerEvent = WorkerReady | WorkerPonged | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
+WorkerEvent = (
+    WorkerReady | WorkerPonged | WorkerProgressed | QueueAnswered | AlgorithmFaulted | SnapshotTaken | WorkerDied
+)  # fmt: skip

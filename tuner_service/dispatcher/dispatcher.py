@@ -285,6 +285,8 @@ class Dispatcher:
                 return algorithms.ready(step, command)
             case c.WorkerPonged():
                 return algorithms.ponged(step, command)
+            case c.WorkerProgressed():
+                return algorithms.progressed(step, command)
             case c.QueueAnswered():
                 return algorithms.answered(step, command)
             case c.AlgorithmFaulted():

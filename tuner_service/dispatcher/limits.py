@@ -42,4 +42,4 @@ PREEMPTED_AFTER_S = 60.0  # an attempt that has run for so long, and has saved, 
 PREEMPTION_LOOK_S = 5.0  # while something waits for that: so often it is looked whether any may leave by now
 RETIRED_LIMIT = 1_000  # agents remembered whose nodes are given back; then the oldest go
 FRESH_BLOBS_LIMIT = 10_000  # digests remembered between a blob and the report that names it; then the oldest go
-WORKER_START_LIMIT_S = 600.0  # to build the algorithms and fold their history; then the worker is replaced
+WORKER_START_LIMIT_S = 600.0  # to build the algorithms, or to fold one line; then the worker is replaced

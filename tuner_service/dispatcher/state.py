@@ -39,7 +39,7 @@ class WorkerState:
     unready_deaths: int = 0  # in a row, before it was ready
     idle_deaths: int = 0  # in a row, without an answer or a steady life between them
     respawn_at: float | None = None
-    ready_at: float = 0.0
+    ready_at: float = 0.0  # of one that starts: when it was started, or came on last
     heard_at: float = 0.0
     pinged_at: float | None = None
     idle_since: float | None = None  # of a paused experiment, with nothing to answer or judge

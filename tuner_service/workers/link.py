@@ -25,6 +25,7 @@ from tuner_service.dispatcher.commands import (
     WorkerDied,
     WorkerEvent,
     WorkerPonged,
+    WorkerProgressed,
     WorkerReady,
 )
 from tuner_service.dispatcher.items import Queue, QueueItem
@@ -57,6 +58,7 @@ UNANSWERED_LIMIT = 1_024  # items of one queue that the worker holds; the others
 PENDING_LIMIT = 1_000_000  # items that wait here; tell() raises LimitExceededError beyond
 STOP_GRACE_S = 2.0  # a worker that was told to end and has not is killed
 SILENT_END_S = 5.0  # for a worker that closed its side of the pipe to end: it can answer nothing any more
+PROGRESS_S = 1.0
 KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper writes; as in trials.processes.keeping
 LOG_DRAIN_S = 0.5  # for what an ended worker printed; a process that it left behind may hold that open
 DRAIN_S = 5.0  # how long the frames of a worker that died are still read
@@ -92,6 +94,7 @@ class WorkerLink:
         self._pending: dict[Queue, deque[QueueItem]] = {name: deque() for name in Queue}
         self._unanswered = dict.fromkeys(Queue, 0)
         self._faulted: set[Queue] = set()
+        self._progress_told_at: dict[Queue, float] = {}
         self._ready = self._ping_wanted = self._ending = self._end_sent = False
         self._broke = self._damage = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -305,6 +308,7 @@ class WorkerLink:
                 self.choice = message.text
             case Folded():
                 self._answered(message.queue, message.count)
+                self._tell_progress(message.queue, at)
             case Answered():
                 self._answered(message.queue, len(message.answers))
                 self._emit(QueueAnswered(at=at, queue=message.queue, answers=message.answers, **names))
@@ -324,6 +328,13 @@ class WorkerLink:
                         **names,
                     )
                 )
+
+    def _tell_progress(self, name: Queue, at: float) -> None:
+        """Not more often than there is use of it: history is folded a thousand lines at a time."""
+        if abs(at - self._progress_told_at.get(name, -PROGRESS_S)) >= PROGRESS_S:
+            self._progress_told_at[name] = at
+            names: dict[str, Any] = {"experiment_id": self._experiment_id, "generation": self._generation}
+            self._emit(WorkerProgressed(at=at, queue=name, **names))
 
     def _answered(self, name: Queue, count: int) -> None:
         with self._wake:

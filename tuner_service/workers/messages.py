@@ -145,7 +145,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """``count`` more items of the history were folded."""
+    """``count`` more items of the history were folded; 0: some more reports of one item were."""
 
     queue: Queue
     count: int

@@ -51,6 +51,7 @@ from tuner_service.workers.messages import (
 from tuner_service.workers.protocol import EXIT_NO_PIPES, FrameError, encode_frames, read_frame
 
 ANSWER_DELAY_S = 0.01  # answers wait this long for others while there is more to fold
+PROGRESS_S = 1.0  # between two words that history, or an item of many reports, is folded
 BATCH_ITEMS = 1_000  # folded history items that are counted in one message
 SNAPSHOT_BYTES_PER_LINE = 2_048  # a larger snapshot is taken less often, so that its cost a line stays bounded
 PROGRESS_EVERY = 10_000  # lines of history between two notes in the worker's log
@@ -111,6 +112,7 @@ class QueueThread(threading.Thread):
         self._taken: deque[QueueCommand] = deque()  # from ``commands``, and not performed yet
         self._answers: list[Answer] = []
         self._answers_since = 0.0
+        self._progress_told_at = time.monotonic()
         self._folded = 0  # items of history not yet counted to the service
         self._history = 0
         self._line = 0
@@ -118,6 +120,8 @@ class QueueThread(threading.Thread):
 
     def run(self) -> None:
         fold = guarded(self._build, line=0)
+        if not isinstance(fold, Faulted):
+            fold.on_report = self._tell_progress
         while not isinstance(fold, Faulted):
             command = guarded(partial(self._next_command, fold), line=self._line)
             if isinstance(command, Faulted):
@@ -204,13 +208,23 @@ class QueueThread(threading.Thread):
 
     def _flush_when_due(self) -> None:
         idle = self.commands.empty() and not self._taken
-        if self._folded and (idle or self._folded >= BATCH_ITEMS):
+        if self._folded and (idle or self._folded >= BATCH_ITEMS or self._is_time_to_tell()):
             self._flush()
         if self._answers and (idle or time.monotonic() - self._answers_since >= ANSWER_DELAY_S):
             self._flush()
 
+    def _is_time_to_tell(self) -> bool:
+        return time.monotonic() - self._progress_told_at >= PROGRESS_S
+
+    def _tell_progress(self) -> None:
+        """Between two reports of an item: there may be thousands, and each takes what it takes."""
+        if self._is_time_to_tell():
+            self._progress_told_at = time.monotonic()
+            self._outbox.send(Folded(queue=self._queue, count=0))
+
     def _flush(self) -> None:
         if self._folded:
+            self._progress_told_at = time.monotonic()
             self._outbox.send(Folded(queue=self._queue, count=self._folded))
             self._folded = 0
         if self._answers:

@@ -82,6 +82,7 @@ def test_what_a_replaced_worker_says_is_dropped(h: Harness) -> None:
     [
         c.WorkerReady(at=0.0, experiment_id="gone", generation=1),
         c.WorkerPonged(at=0.0, experiment_id="gone", generation=1),
+        c.WorkerProgressed(at=0.0, experiment_id="gone", generation=1, queue=Queue.TUNER),
         c.WorkerDied(at=0.0, experiment_id="gone", generation=1, detail=""),
         c.QueueAnswered(at=0.0, experiment_id="gone", generation=1, queue=Queue.TUNER, answers=(Taken(line=1),)),
         c.SnapshotTaken(at=0.0, experiment_id="gone", generation=1, queue=Queue.TUNER, line=1, state="{}"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tests.builders import EXPERIMENT_ID
-from tests.unit.dispatcher.harness import Harness
+from tests.unit.dispatcher.harness import Harness, an_intermediate
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher.items import Queue
 from tuner_service.dispatcher.limits import ALGORITHM_RETRIES, WORKER_START_LIMIT_S
 from tuner_service.dispatcher.state import WorkerPhase
-from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 
 CODE = "c" * 64
 
@@ -28,6 +29,41 @@ def test_a_worker_that_is_never_ready_is_replaced_and_then_the_experiment_is_pau
     assert h.experiment.status is ExperimentStatus.PAUSED
     assert h.experiment.reason is ExperimentReason.ALGORITHM_HANGS
     assert "history" in h.experiment.message
+
+
+def progress(h: Harness, queue: Queue = Queue.TUNER) -> list[e.Effect]:
+    generation = h.xs.worker.generation
+    return h.handle(c.WorkerProgressed(at=h.at, experiment_id=EXPERIMENT_ID, generation=generation, queue=queue))
+
+
+def test_a_worker_that_comes_on_in_its_history_is_given_the_time_for_all_of_it(h: Harness) -> None:
+    h.create()
+    for _ in range(5):
+        h.after(WORKER_START_LIMIT_S - 1)
+        assert progress(h) == []
+        assert not h.changes
+    assert not h.journal("worker_replaced")
+    h.after(WORKER_START_LIMIT_S + 1)
+    assert h.journal("worker_replaced")
+
+
+def test_a_line_of_history_may_take_as_long_as_the_algorithm_may(h: Harness) -> None:
+    h.create(algorithm_timeout_s=2 * WORKER_START_LIMIT_S)
+    h.after(2 * WORKER_START_LIMIT_S)
+    assert not h.journal("worker_replaced")
+
+
+def test_each_report_of_a_line_has_its_own_time(h: Harness) -> None:
+    """What trials reported while their agent was cut off comes at once, and is judged one by one."""
+    h.run(assessor=AlgorithmSpec(name="median_stop"), algorithm_timeout_s=30.0, budget={"trials": 1, "parallel": 1})
+    h.report(1, *(an_intermediate(step, 0.5) for step in range(100)))
+    for _ in range(5):
+        h.after(29)
+        progress(h, Queue.ASSESSOR)
+    assert not h.journal("worker_replaced")
+    h.after(31)
+    (replaced,) = h.journal("worker_replaced")
+    assert replaced["why"].startswith("the assessor did not answer")
 
 
 def test_new_code_starts_a_new_worker_for_a_running_experiment(h: Harness) -> None:

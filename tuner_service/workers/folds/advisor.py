@@ -36,6 +36,7 @@ from tuner_service.workers.folds.folding import (
     State,
     choice_of,
     load_snapshot,
+    nothing_follows,
     plain_copy,
     plain_parameters,
 )
@@ -74,6 +75,7 @@ class AdvisorFold:
         self._deterministic = deterministic
         self._live: dict[int, _Live] = {}
         self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
+        self.on_report = nothing_follows  # called for each report that was assessed
 
     @property
     def suggests_in_parallel(self) -> bool:
@@ -179,6 +181,7 @@ class AdvisorFold:
                 continue
             judge = trial.view or self._advisor
             verdict = judge.assess(item.number, ReportHistory(trial.reports, len(trial.reports)))
+            self.on_report()
             match verdict:
                 case Keep():
                     continue
@@ -216,6 +219,7 @@ class AdvisorFold:
         if self._advisor.learns_while_assessing:
             for length in range(trial.known + 1, len(trial.reports) + 1):
                 self._advisor.assess(number, ReportHistory(trial.reports, length))
+                self.on_report()
         trial.known = len(trial.reports)
         trial.view = None
 

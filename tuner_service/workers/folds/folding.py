@@ -42,6 +42,10 @@ REPORTS_LIMIT = 1_000_000  # of one running trial; one more is the assessor's fa
 State = dict[str, Any]
 
 
+def nothing_follows() -> None:
+    """For a fold whose progress nobody wants to hear of."""
+
+
 class TunerFold:
     """The tuner's queue. ``space``: where suggestions have to lie, unless the tuner may leave it; None: anywhere."""
 
@@ -53,6 +57,7 @@ class TunerFold:
         self._observed: dict[int, Callable[[], None]] = {}  # ends of trials that are being told, by line
         self._beside: list[Parameters] = []  # what was suggested for lines computed at the same time
         self._search_space: dict[str, Any] | None = None  # the newest, where it was changed
+        self.on_report = nothing_follows  # a tuner is told of none
 
     def take(self, item: TunerItem) -> Answer:
         """Fold one line. A request with ``recorded`` parameters is not asked again: they stand."""
@@ -193,6 +198,7 @@ class AssessorFold:
         self._deterministic = deterministic
         self._live: dict[int, _LiveTrial] = {}
         self._version = 0
+        self.on_report = nothing_follows  # called for each report that was assessed
 
     def take(self, item: AssessorItem) -> Answer:
         """Fold one line."""
@@ -253,6 +259,7 @@ class AssessorFold:
                 raise OverflowError(f"trial {item.number} has more than {REPORTS_LIMIT} reports; report less often")
             trial.reports.append(report)
             verdict = judge.assess(item.number, ReportHistory(trial.reports, len(trial.reports)))
+            self.on_report()
             match verdict:
                 case Keep():
                     continue
@@ -269,6 +276,7 @@ class AssessorFold:
         if self._deterministic and self._base.learns_while_assessing:
             for length in range(1, len(trial.reports) + 1):
                 self._base.assess(number, ReportHistory(trial.reports, length))
+                self.on_report()
         self._base.ended(item.outcome, ReportHistory(trial.reports, len(trial.reports)))
         self._version += 1
 
