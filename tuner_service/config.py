@@ -422,7 +422,7 @@ def _read(file: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with the mark
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise InputError([Fault(pointer="", message=f"{file} is not TOML: {exc}")]) from exc
 

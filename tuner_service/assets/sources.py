@@ -91,7 +91,7 @@ def _entry(root: Path, path: str, entry: os.DirEntry[str]) -> SourceFile:
         status = entry.stat(follow_symlinks=False)
         _require_plain(status, path, root)
         return _file(path, entry.path, status)
-    target = Path(entry.path).resolve()
+    target = Path(os.path.realpath(entry.path))  # which ends also where links lead to one another
     if not target.is_relative_to(root):
         raise AssetSourceError(
             f"{entry.path} is a link to {target}, outside the folder; copy it there, or leave it "

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from tuner_service.cli.empty_arguments import refuse_empty
+from tuner_service.cli.numbers import may_stand
 from tuner_service.cli.output.exit_codes import exit_code_of
 from tuner_service.cli.output.streams import prepare_streams
 
@@ -51,7 +52,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = build_parser()
     parsed, rest = parser.parse_known_args(arguments)
     place = next((name for name in ("file", "value") if getattr(parsed, name, "") is None), None)
-    if len(rest) == 1 and (rest[0] == "-" or not rest[0].startswith("-")) and place is not None:
+    if len(rest) == 1 and place is not None and may_stand(rest[0], for_value=place == "value"):
         setattr(parsed, place, rest[0])
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

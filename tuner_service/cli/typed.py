@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import Any
 
+from tuner_service.cli.numbers import is_number
 from tuner_service.cli.output.tables import Row
 
 BUDGET = ("trials", "duration", "parallel", "failures")
@@ -18,6 +20,16 @@ def given(arguments: argparse.Namespace, names: tuple[str, ...]) -> Row:
 def budget_of(arguments: argparse.Namespace) -> Row:
     budget = given(arguments, BUDGET)
     return {"budget": budget} if budget else {}
+
+
+def metric_of(text: str) -> Any:
+    """A number as whatever prints one may write it (.5, -inf, nan), as the API has it; else as ``value_of``."""
+    if not is_number(text):
+        return value_of(text)
+    number = float(text)
+    if math.isfinite(number):
+        return number if isinstance(found := value_of(text), str) else found
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def value_of(text: str) -> Any:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner_service.cli.files.experiment_file import check_readable, code_of, parse_file, with_code
+from tuner_service.cli.files.experiment_file import check_readable, code_of, names_asset, parse_file, with_code
 from tuner_service.cli.files.nni_file import is_nni
+from tuner_service.cli.files.places import KINDS, is_path
 from tuner_service.client import Client
 from tuner_service.program.errors import UsageError, as_tuner_errors, usage_error
 from tuner_service.program.functions import packed_function
@@ -121,23 +122,45 @@ def _mind_objective(body: Body, fields: dict[str, Any]) -> None:
 
 def _placed(name: str, value: Any) -> Any:
     """Paths of arguments are relative to the working folder, those of a file to the file."""
-    if name in {"code", "datasets", "models"}:
-        return _absolute(value)
+    if name == "code":
+        return _code_placed(value)
+    if name in KINDS and isinstance(value, Mapping):
+        return {parameter: _input_placed(item) for parameter, item in value.items()}
     return value
 
 
-def _absolute(value: Any) -> Any:
+def _code_placed(value: Any) -> Any:
+    """A text is a folder, as in a file, unless it names an asset."""
     match value:
         case os.PathLike():
-            return str(Path(value).expanduser().resolve())
-        case str() if value and Path(value).expanduser().exists():
-            return str(Path(value).expanduser().resolve())
-        case Mapping():
-            return {key: _absolute(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_absolute(item) for item in value]
+            return _here(value)
+        case str() if value and not names_asset(value, Path.cwd()):
+            return _here(value)
+        case {"git": _, "folder": str() | os.PathLike() as folder}:
+            return {**value, "folder": _here(folder)}
+        case {"path": str() | os.PathLike() as path}:
+            return {**value, "path": _here(path)}
         case _:
             return value
+
+
+def _input_placed(value: Any) -> Any:
+    """A text names an asset, whatever lies here, unless it is written as a path: ./digits."""
+    match value:
+        case os.PathLike():
+            return _here(value)
+        case str() if is_path(value):
+            return _here(value)
+        case {"path": str() | os.PathLike() as path}:
+            return {**value, "path": _here(path)}
+        case list() | tuple():
+            return [_input_placed(item) for item in value]
+        case _:
+            return value
+
+
+def _here(path: str | os.PathLike[str]) -> str:
+    return os.path.realpath(Path(path).expanduser())
 
 
 def _with_function(body: Body, function: Callable[..., Any], folder: Path) -> Body:

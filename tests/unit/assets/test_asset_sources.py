@@ -34,7 +34,7 @@ def test_a_link_to_a_file_of_the_folder_is_that_file(tmp_path: Path) -> None:
     assert {file.path: Path(file.location).name for file in list_files(tmp_path)} == {"a": "a", "b": "a"}
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "missing", ".", "folder"])
+@pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "missing", ".", "folder", "link"])
 def test_a_link_that_leads_out_or_nowhere_is_named(tmp_path: Path, target: str) -> None:
     root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)

@@ -92,6 +92,45 @@ def test_a_link_inside_the_folder_is_followed_and_one_that_leads_out_is_refused(
         pack_folder(code)
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("lib", r"is a link to a folder \(.*lib\)"),
+        ("../shared", "outside the code folder"),
+        ("nothing", r"is a link to nothing \(.*nothing\)"),
+        ("link", "is a link to nothing"),
+        (".", "is a link to a folder"),
+    ],
+)
+def test_a_link_to_what_is_not_sent_is_an_error_that_names_the_line_to_leave_it_out(
+    tmp_path: Path, target: str, said: str
+) -> None:
+    code = tmp_path / "code"
+    (code / "lib").mkdir(parents=True)
+    (tmp_path / "shared").mkdir()
+    (code / "link").symlink_to(target)
+
+    with pytest.raises(CommandError, match=said + r".*with a line /link in .*\.tunerignore"):
+        pack_folder(code)
+
+    (code / ".tunerignore").write_text("\ufeff/link\n")
+    assert set(packed(code)) == {".tunerignore"}
+
+
+def test_a_lock_of_an_editor_is_no_part_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / ".#train.py").symlink_to("somebody@somewhere.123")
+
+    assert set(packed(tmp_path)) == {"train.py"}
+
+
+def test_an_experiment_file_may_begin_with_the_mark_of_utf_8(tmp_path: Path) -> None:
+    for file in (tmp_path / "search.yaml", tmp_path / "search.json"):
+        file.write_text('\ufeff{"name": "n"}')
+
+        assert read_body(str(file)) == {"name": "n"}
+
+
 def test_code_beyond_the_limit_names_the_limit_and_the_largest_files(
     tmp_path: Path,
 ) -> None:

@@ -26,6 +26,7 @@ from tuner_service.cli.output.tables import (
     print_object,
     sparkline,
 )
+from tuner_service.cli.verbs import sessions
 from tuner_service.cli.verbs.best import best_text
 from tuner_service.client import UnreachableError
 
@@ -242,3 +243,10 @@ def test_who_watches_a_service_that_is_killed_is_told_how_to_go_on(capsys: pytes
     with pytest.raises(UnreachableError):
         follow(Killed(), "8f3k2")  # type: ignore[arg-type]  # as much of a client as is asked
     assert "`tuner resume 8f3k2 --wait` starts it and goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("role", "said"), [("admin", "admin"), ("operator", "operator"), ("read_only", "read-only")])
+def test_a_session_says_the_role_that_it_has(role: str, said: str) -> None:
+    (column,) = (column for column in sessions.COLUMNS if column.title == "ROLE")
+
+    assert column.text({"role": role}) == said

@@ -22,6 +22,13 @@ def read(tmp_path: Path, name: str, text: str) -> tuple[list[dict[str, Any]], in
     return read_results(str(path))
 
 
+def test_what_a_spreadsheet_and_a_table_of_pandas_write_is_read(tmp_path: Path) -> None:
+    (rows, _) = read(tmp_path, "excel.csv", "\ufeffvalue,lr\n0.5,1\n-inf,2\n")
+
+    assert rows == [{"parameters": {"lr": 1}, "value": 0.5}, {"parameters": {"lr": 2}, "value": "-Infinity"}]
+    assert read(tmp_path, "found.json", '\ufeff[{"parameters": {"lr": 1}, "value": 0.5}]')[0] == rows[:1]
+
+
 def a_view(parameters: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """An entry of the list of trials."""
     defaults = dict.fromkeys(PLAIN_FIELDS) | {"status": "succeeded", "value": 0.5, "final": {}, "last": None}

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from tuner_service import UsageError, aio, quick_start
+from tuner_service.cli.files import experiment_file
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.client import ClientError, ProblemError, TokenWithheldError, UnsendableError
 from tuner_service.client import UnreachableError as NoAnswerError
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.program import bodies, errors
 from tuner_service.program.bodies import change_body, experiment_body, resume_body
+
+EMPTY_TAR = bytes(10_240)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +88,7 @@ def test_the_arguments_replace_what_a_file_says(tmp_path: Path) -> None:
 
 def test_paths_of_arguments_are_of_the_working_folder_and_names_stay_names(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    given = {"data": Path("data"), "more": ["data", "digits@3"], "large": {"path": "data", "mode": "reference"}}
+    given = {"data": Path("data"), "more": ["./data", "digits@3"], "large": {"path": "data", "mode": "reference"}}
     body = experiment_body({"command": "true", "datasets": given, "models": {"model": "resnet@latest"}})
 
     data = str(tmp_path / "data")
@@ -93,6 +96,33 @@ def test_paths_of_arguments_are_of_the_working_folder_and_names_stay_names(tmp_p
         "data": data, "more": [data, "digits@3"], "large": {"path": data, "mode": "reference"},
     }  # fmt: skip
     assert body["trial"]["models"] == {"model": "resnet@latest"}
+
+
+def test_a_name_stays_one_whatever_lies_here(tmp_path: Path) -> None:
+    for name in ("digits", "main", "train.py"):
+        (tmp_path / name).mkdir()
+    named = {"data": "digits", "more": ["digits", {"asset": "digits", "inside": "main"}], "long": "d" * 300}
+
+    assert experiment_body({"command": "a", "datasets": named})["trial"]["datasets"] == named
+    for code in ({"asset": "digits"}, {"files": [{"path": "train.py", "content": "x" * 300}]}, {"asset": "d" * 300}):
+        assert experiment_body({"command": "a", "code": code})["trial"]["code"] == code
+
+
+def test_the_folder_of_a_ref_is_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Path, str]] = []
+
+    def archive_of(folder: Path, ref: str) -> tuple[bytes, dict[str, Any]]:
+        asked.append((folder, ref))
+        return EMPTY_TAR, {}
+
+    monkeypatch.setattr(experiment_file, "archive_of", archive_of)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "search.yaml").write_text("trial: {command: a}\n")
+    (tmp_path / "main").mkdir()
+
+    experiment_body({"file": "elsewhere/search.yaml", "code": {"git": "main", "folder": "src"}})
+
+    assert asked == [(tmp_path / "src", "main")]
 
 
 def test_exactly_one_way_to_run_is_wanted() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import stat
 import sys
 import tarfile
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ MAX_CODE_FILES = 10_000
 LARGEST_NAMED = 5
 MIB = 1 << 20
 MAX_TEXT = 256 * MIB  # characters of a file of results; an experiment file has much less
+TEXT = "utf-8-sig"  # with or without the mark that some editors and spreadsheets begin a file with
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -73,10 +75,16 @@ def _with_code(trial: dict[str, Any], folder: Path, *, message: str, commits: bo
         return {**trial, **_code_at(code, folder)}
     if not isinstance(code, str) or _DIGEST.fullmatch(code) or policy not in POLICIES:
         return trial
-    if "@" in code and not (folder / code).exists():
+    if names_asset(code, folder):
         return {**trial, "code": {"asset": code}}
     place = folder / Path(code).expanduser()
     return {**trial, **code_of(place, policy=policy, message=message, commits=commits, large_too=True)}
+
+
+def names_asset(code: str, folder: Path) -> bool:
+    """Whether the text means one of the store, and not a folder: by its digest, or with a version."""
+    is_there = os.path.exists(folder / code)  # noqa: PTH110  # False also for a name that is too long
+    return bool(_DIGEST.fullmatch(code)) or ("@" in code and not is_there)
 
 
 def code_of(
@@ -181,13 +189,13 @@ def read_text(file: str) -> str:
 
 
 def _start_of(file: str) -> str:
-    with open(file, encoding="utf-8") as source:  # noqa: PTH123  # as it was typed
+    with open(file, encoding=TEXT) as source:  # noqa: PTH123  # as it was typed
         return source.read(MAX_TEXT + 1)
 
 
 def _standard_input() -> str:
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        sys.stdin.reconfigure(encoding=TEXT, errors="strict")
     return sys.stdin.read(MAX_TEXT + 1)
 
 
@@ -218,7 +226,7 @@ def _is_large(files: Sequence[tuple[str, Path, int]]) -> bool:
 
 def _files_of(folder: Path) -> list[tuple[str, Path, int]]:
     """Path, place and size of each."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112  # False also for a name that is too long
         raise CommandError(f"trial.code: there is no folder {folder}", ExitCode.USAGE)
     if is_home(folder):
         raise CommandError(
@@ -242,23 +250,37 @@ def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Pat
             if is_folder:
                 if not is_home(Path(entry.path)):
                     _walk(root, path, rules, files)
-            elif entry.is_file() and _is_inside(root, entry):
-                files.append((path, Path(entry.path), entry.stat().st_size))
+            elif (size := _size_of(root, path, entry)) is not None:
+                files.append((path, Path(entry.path), size))
             if len(files) > 10 * MAX_CODE_FILES:
                 return  # far beyond the limit already; the error needs no exact count
 
 
-def _is_inside(root: Path, entry: os.DirEntry[str]) -> bool:
-    """A link that leads out of the folder is an error: its target is not there where the trial runs."""
-    if not entry.is_symlink():
-        return True
-    target = Path(entry.path).resolve()
-    if target.is_relative_to(root.resolve()):
-        return True
-    raise CommandError(
-        f"trial.code: {entry.path} is a link to {target}, outside the code folder; copy it there or ignore it",
-        ExitCode.USAGE,
-    )
+def _size_of(root: Path, path: str, entry: os.DirEntry[str]) -> int | None:
+    """None for what is no file, as a socket, or gone. A link is taken as the file of the folder that it leads to;
+
+    any other is an error: what it leads to is not there where the trial runs.
+    """
+    try:
+        status = entry.stat()
+    except OSError:
+        status = None
+    if entry.is_symlink() and (fault := _fault_of_link(root, entry, status)):
+        raise CommandError(
+            f"trial.code: {entry.path} is a link to {fault}; put a copy in its place, or leave it out with a line "
+            f"/{path} in {root / '.tunerignore'}",
+            ExitCode.USAGE,
+        )
+    return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
+
+
+def _fault_of_link(root: Path, entry: os.DirEntry[str], status: os.stat_result | None) -> str:
+    target = Path(os.path.realpath(entry.path))
+    if not target.is_relative_to(root.resolve()):
+        return f"{target}, outside the code folder"
+    if status is None:
+        return f"nothing ({target})"
+    return f"a folder ({target})" if stat.S_ISDIR(status.st_mode) else ""
 
 
 def _read_inline(path: str, file: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner_service.cli.output.exit_codes import CommandError, ExitCode
+from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 
 MAX_CHANGES_CHARACTERS = 1 << 20  # of a diff; the rest is cut, and the last line says so
 GIT_TIMEOUT_S = 60.0
@@ -67,9 +67,10 @@ def archive_of(folder: Path, ref: str) -> tuple[bytes, dict[str, Any]]:
 
 # ── the state of a folder ───────────────────────────────────────────────────────────────────────
 def origin_of(folder: Path, files: Collection[str], *, policy: str, message: str) -> dict[str, Any] | None:
-    """Where the packed ``files`` of ``folder`` come from, once ``policy`` is kept; None where no git knows them.
+    """Where the packed ``files`` of ``folder`` come from, once ``policy`` is kept; None where no git knows them,
 
-    ``commit`` commits what has changed of them, with the message, and nothing else that is staged.
+    or git fails and nothing depends on it. ``commit`` commits what has changed of them, with the message, and nothing
+    else that is staged.
     """
     repository = repository_of(folder)
     if repository is None:
@@ -79,6 +80,9 @@ def origin_of(folder: Path, files: Collection[str], *, policy: str, message: str
     try:
         return _origin(repository, files, policy=policy, message=message)
     except GitError as exc:
+        if policy == ALLOW:
+            say(f"where the code comes from is not recorded: git failed in {repository.root}: {exc}")
+            return None
         raise _wrong(f"code_changes: git failed in {repository.root}: {exc}") from exc
 
 

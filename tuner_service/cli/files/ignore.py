@@ -14,6 +14,7 @@ ALWAYS_IGNORED = frozenset({
     ".git", ".hg", ".svn", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints",
     "node_modules", ".DS_Store",
 })  # fmt: skip
+EDITORS_LOCK = ".#"  # begins the name of a link to nothing, beside a file that is open in Emacs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,8 @@ class Rule:
 
 def is_ignored(path: str, rules: Sequence[Rule], *, is_folder: bool) -> bool:
     """``path`` is relative to the root; the last rule that speaks of it decides."""
-    if path.rpartition("/")[2] in ALWAYS_IGNORED:
+    name = path.rpartition("/")[2]
+    if name in ALWAYS_IGNORED or name.startswith(EDITORS_LOCK):
         return True
     ignored = False
     for rule in rules:
@@ -67,7 +69,7 @@ def read_rules(root: Path, folder: str) -> list[Rule]:
     rules: list[Rule] = []
     for name in IGNORE_FILES:
         try:
-            text = (root / folder / name).read_text(encoding="utf-8", errors="replace")
+            text = (root / folder / name).read_text(encoding="utf-8-sig", errors="replace")
         except OSError:
             continue
         rules += [rule for line in text.splitlines() if (rule := parse_rule(line, folder)) is not None]

@@ -11,7 +11,7 @@ from typing import Any
 from tuner_service.cli.files.experiment_file import name_of, read_text
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.tables import Row
-from tuner_service.cli.typed import value_of
+from tuner_service.cli.typed import metric_of, value_of
 
 PARAMETERS = "parameters."  # begins the columns of parameters in an exported table
 RESULTS = ("succeeded", "early_stopped", "failed")
@@ -87,7 +87,7 @@ def _table_row(row: dict[str, Any], *, is_exported: bool) -> Row:
         named = {name: text for name, text in cells.items() if name != "value"}
         rest = {}
     parameters = nested({name: value_of(text) for name, text in named.items()})
-    return {"parameters": parameters, "value": value_of(cells["value"]) if "value" in cells else None, **rest}
+    return {"parameters": parameters, "value": metric_of(cells["value"]) if "value" in cells else None, **rest}
 
 
 def nested(flat: Row) -> Row:

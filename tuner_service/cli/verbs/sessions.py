@@ -12,7 +12,7 @@ from tuner_service.client import Client
 PATH = "/api/v1/sessions"
 COLUMNS = (
     Column(title="SESSION", text=lambda s: s["id"]),
-    Column(title="MAY", text=lambda s: "read" if s["role"] == "read_only" else "everything"),
+    Column(title="ROLE", text=lambda s: s["role"].replace("_", "-")),
     Column(title="SIGNED IN", text=lambda s: moment_text(s["created_at"])),
     Column(title="LAST USED", text=lambda s: moment_text(s["last_used_at"])),
     Column(title="FROM", text=lambda s: s["address"] or "-"),

@@ -8,7 +8,7 @@ from typing import Any
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.tables import print_object
-from tuner_service.cli.typed import value_of
+from tuner_service.cli.typed import metric_of
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,13 +22,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _body(arguments: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {"token": arguments.token}
     if arguments.value is not None:
-        body["value"] = value_of(arguments.value)
+        body["value"] = metric_of(arguments.value)
     values = {}
     for assignment in arguments.metric or ():
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise CommandError(f"--metric {assignment!r} should be NAME=VALUE, such as loss=0.1", ExitCode.USAGE)
-        values[name] = value_of(text)
+        values[name] = metric_of(text)
     if values:
         body["values"] = values
     if arguments.step is not None:
