@@ -37,6 +37,7 @@ from tuner_service.storage.engine import open_store
 from tuner_service.storage.sql_store import SqlStore
 from tuner_service.workers.building import build_assessor_fold, build_tuner_fold
 from tuner_service.workers.messages import Initialize
+from tuner_service.workers.snapshots import makers, sealed
 
 EXPERIMENT_ID = "scale"
 TRIALS_AT_ONCE = 200
@@ -220,7 +221,8 @@ class _Builder:
 
     def _snapshot(self) -> None:
         for queue, fold in ((Queue.TUNER, self._tuner), (Queue.ASSESSOR, self._assessor)):
-            state = json.dumps(fold.state_dict(), separators=(",", ":"))
+            memory = json.dumps(fold.state_dict(), separators=(",", ":"))
+            state = sealed(memory, makers(self._experiment.spec)[queue])
             self._changes.snapshots.append(
                 StoredSnapshot(experiment_id=EXPERIMENT_ID, queue=queue, line=self._line, state=state, at=self._at)
             )

@@ -43,6 +43,7 @@ from tuner_service.workers.messages import (
     Pong,
     QueueFaulted,
     SnapshotMade,
+    SnapshotRefused,
     Terminate,
     Told,
     ToWorker,
@@ -82,11 +83,16 @@ class WorkerLink:
         log_path: Path,
         now: Callable[[], float],
         on_event: Callable[[WorkerEvent], None],
+        on_refused: Callable[[Queue, int], None] = lambda _queue, _line: None,
         spawn: Callable[[Path], subprocess.Popen[bytes]] = spawn_worker,
     ) -> None:
-        """``spawn`` gives a process of ``tuner_service.workers.worker``, a spare one perhaps."""
+        """``spawn`` gives a process of ``tuner_service.workers.worker``, a spare one perhaps.
+
+        ``on_refused`` is told of a snapshot, by its line, that the algorithm could not load; its worker ends then.
+        """
         self._experiment_id, self._generation = experiment_id, generation
         self._log_path, self._now, self._on_event, self._spawn = log_path, now, on_event, spawn
+        self._on_refused = on_refused
         self.choice = ""  # what ``auto`` does, and why, as it said last; any thread
         self._gate = threading.RLock()  # held while an event comes out
         self._closed = False
@@ -314,6 +320,10 @@ class WorkerLink:
                 self._emit(QueueAnswered(at=at, queue=message.queue, answers=message.answers, **names))
             case SnapshotMade():
                 self._emit(SnapshotTaken(at=at, queue=message.queue, line=message.line, state=message.state, **names))
+            case SnapshotRefused():
+                self._on_refused(message.queue, message.line)
+                self._broke = f"a snapshot of its {message.queue.value} could not be loaded: {message.why}"
+                self._end()
             case QueueFaulted():
                 self._give_up(message.queue)
                 told = message.faulted

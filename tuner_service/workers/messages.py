@@ -10,7 +10,8 @@
     TrialRested                             TrialRested                       Acknowledged
     TrialEnded                              TrialEnd                          Acknowledged
 
-Around them: Initialize, LoadSnapshot, HistoryEnd, Ping, Terminate; and Initialized, Folded, Snapshot, Error, Pong.
+Around them: Initialize, LoadSnapshot, HistoryEnd, Ping, Terminate; and Initialized, Folded, Snapshot, SnapshotRefused,
+Error, Pong.
 Items before a queue's HistoryEnd were answered long ago: they are folded, counted by Folded, and not answered.
 
 Each of these names is the ``kind`` of an object whose fields ``trials.wire.plain`` derives from a dataclass. What
@@ -167,6 +168,15 @@ class SnapshotMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRefused:
+    """The one of ``line`` could not be loaded. The queue answers nothing: without it, another worker will."""
+
+    queue: Queue
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
     """What ``auto`` does from here on, and why; for people. Nothing follows from it."""
 
@@ -178,7 +188,7 @@ class Pong:
     pass
 
 
-FromWorker = Initialized | Answered | Folded | QueueFaulted | SnapshotMade | Choosing | Pong
+FromWorker = Initialized | Answered | Folded | QueueFaulted | SnapshotMade | SnapshotRefused | Choosing | Pong
 
 
 # ── as they travel ──────────────────────────────────────────────────────────────────────────────
@@ -231,6 +241,7 @@ _MESSAGES: dict[str, type[Any]] = {
     "Folded": Folded,
     "Error": QueueFaulted,
     "Snapshot": SnapshotMade,
+    "SnapshotRefused": SnapshotRefused,
     "Choosing": Choosing,
     "Pong": Pong,
 }

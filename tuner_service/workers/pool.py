@@ -7,12 +7,13 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from trials.files import put_in_place, sync_tree
-from tuner_service.dispatcher.commands import WorkerEvent
+from tuner_service.dispatcher.commands import SnapshotTaken, WorkerEvent
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import StorageError
@@ -22,6 +23,7 @@ from tuner_service.service.code import unpack_code
 from tuner_service.service.errands import Errands
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import initialize
+from tuner_service.workers.snapshots import makers, opened, sealed
 from tuner_service.workers.spare import SpareWorker
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
@@ -54,6 +56,7 @@ class WorkerPool:
     _changing: threading.Lock = field(default_factory=threading.Lock)  # held while links come and go
     _links: dict[ExperimentId, tuple[int, WorkerLink]] = field(default_factory=dict)
     _ending: list[WorkerLink] = field(default_factory=list)
+    _refused: dict[tuple[ExperimentId, Queue], int] = field(default_factory=dict)  # lines of snapshots of no use
 
     def start(self, order: StartWorker) -> None:
         self.stop(order.experiment_id)
@@ -62,7 +65,8 @@ class WorkerPool:
             generation=order.generation,
             log_path=self.folder / f"{order.experiment_id}.log",
             now=self.now,
-            on_event=self.on_event,
+            on_event=partial(self._hear, order),
+            on_refused=partial(self._refuse, order.experiment_id),
             spawn=self.spare.take,
         )
         with self._changing:
@@ -91,15 +95,34 @@ class WorkerPool:
         spec, cursors = order.spec, {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
         snapshots, history = {}, {}
         for queue, cursor in cursors.items():
-            stored, after = self.store.snapshot(order.experiment_id, queue), 0
-            if stored is not None and stored.line <= cursor:
-                snapshots[queue], after = (stored.line, stored.state), stored.line
+            after = 0
+            if (found := self._snapshot(order, queue)) is not None and found[0] <= cursor:
+                snapshots[queue], after = found, found[0]
             history[queue] = self.store.history(order.experiment_id, queue, after=after, upto=cursor)
         code_folder = self._code_folder(order)
         command = initialize(order.experiment_id, spec, code_folder=code_folder, workers=spec.workers)
         if not link.is_closed:  # nobody has ordered another one meanwhile
             link.start(command, snapshots=snapshots, history=history)
 
+    # ── snapshots ───────────────────────────────────────────────────────────────────────────────
+    def _snapshot(self, order: StartWorker, queue: Queue) -> tuple[int, str] | None:
+        """Its line and what it holds; None where there is none of use to the algorithms of ``order``."""
+        stored = self.store.snapshot(order.experiment_id, queue)
+        if stored is None or self._refused.get((order.experiment_id, queue)) == stored.line:
+            return None
+        memory = opened(stored.state, makers(order.spec)[queue])
+        return None if memory is None else (stored.line, memory)
+
+    def _hear(self, order: StartWorker, event: WorkerEvent) -> None:
+        if isinstance(event, SnapshotTaken):
+            event = replace(event, state=sealed(event.state, makers(order.spec)[event.queue]))
+        self.on_event(event)
+
+    def _refuse(self, experiment_id: ExperimentId, queue: Queue, line: int) -> None:
+        """The algorithm could not load it: the next worker, which follows at once, is told the whole story."""
+        self._refused[experiment_id, queue] = line
+
+    # ── what is told to them ────────────────────────────────────────────────────────────────────
     def deliver(self, order: Deliver) -> None:
         generation, link = self._links.get(order.experiment_id, (0, None))
         if link is not None and generation == order.generation:

@@ -43,6 +43,7 @@ from tuner_service.workers.messages import (
     Pong,
     QueueFaulted,
     SnapshotMade,
+    SnapshotRefused,
     Terminate,
     Told,
     command_from_wire,
@@ -129,12 +130,13 @@ class QueueThread(threading.Thread):
                 break
             done = guarded(partial(self._perform, command, fold), line=_line_of(command))
             if isinstance(done, Faulted):
+                if isinstance(command, LoadSnapshot):
+                    self._refuse(command, done)
                 fold = done
         if isinstance(guarded(self._flush, line=self._line), Faulted):
             self._answers = []  # what cannot be sent is what failed
         self._outbox.send(QueueFaulted(queue=self._queue, faulted=fold))
-        while True:  # what still comes is nobody's: this worker will be replaced
-            self.commands.get()
+        self._swallow()
 
     def _next_command(self, fold: Fold) -> QueueCommand:
         """Waits for it. Requests, or ends of trials, that are there together are begun so, where the tuner can."""
@@ -184,6 +186,16 @@ class QueueThread(threading.Thread):
         # What was begun ahead may be in the tuner already: a snapshot then would hold more than its line.
         if self._live and self._lines_since_snapshot >= self._next_snapshot and not self._taken:
             self._take_snapshot(fold)
+
+    def _refuse(self, command: LoadSnapshot, faulted: Faulted) -> NoReturn:
+        """No fault of the algorithm: other code may have made it, and what it holds can be told."""
+        _note(f"a snapshot of the {self._queue.value} is of no use: {faulted.message}\n{faulted.traceback}")
+        self._outbox.send(SnapshotRefused(queue=self._queue, line=command.line, why=faulted.message))
+        self._swallow()
+
+    def _swallow(self) -> NoReturn:
+        while True:  # what still comes is nobody's: this worker will be replaced
+            self.commands.get()
 
     def _count(self, answer: Answer) -> None:
         if self._live:

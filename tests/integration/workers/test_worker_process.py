@@ -382,6 +382,13 @@ def test_a_worker_rebuilt_from_history_or_snapshot_goes_on_as_the_first(
         assert again.wait_for_answers(1) == [expected]
 
 
+def test_a_worker_that_cannot_load_its_snapshot_ends_and_says_why(worker: Worker) -> None:
+    worker.start("tpe", snapshots={Queue.TUNER: (1, '{"search_space":null,"tuner":{}}')})
+    died = worker.wait(WorkerDied)
+    assert "a snapshot of its tuner could not be loaded: KeyError: 'version'" in died.detail
+    assert not worker.of(AlgorithmFaulted)
+
+
 def test_a_long_history_is_folded_without_an_answer_while_pings_are_answered(worker: Worker) -> None:
     lines = (request(line, {"x": line / 30_000, "c": "a"}) for line in range(1, 20_001))
     worker.start(history={Queue.TUNER: lines})

@@ -47,6 +47,7 @@ from tuner_service.workers.messages import (
     Pong,
     QueueFaulted,
     SnapshotMade,
+    SnapshotRefused,
     Terminate,
     Told,
     ToWorker,
@@ -152,6 +153,7 @@ MESSAGES: list[FromWorker] = [
         faulted=Faulted(line=8, fault=AlgorithmFault.TEMPORARY, message="m", traceback="t"),
     ),
     SnapshotMade(queue=Queue.TUNER, line=8, state='{"a":NaN}'),
+    SnapshotRefused(queue=Queue.TUNER, line=8, why="KeyError: 'x'"),
     Choosing(text="tpe: 301 results"),
     Pong(),
 ]

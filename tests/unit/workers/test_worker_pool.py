@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import subprocess
 import threading
@@ -16,13 +17,16 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.waiting import wait_until
-from tuner_service.dispatcher.commands import WorkerDied, WorkerPonged
+from tuner_service.dispatcher.changes import StoredSnapshot
+from tuner_service.dispatcher.commands import SnapshotTaken, WorkerDied, WorkerPonged
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.errors import RowsDamagedError, StorageError, UnavailableError
 from tuner_service.domain.experiment import AlgorithmSpec
 from tuner_service.service.code import CodeFile, pack_code
 from tuner_service.workers import pool as pool_module
+from tuner_service.workers import snapshots
+from tuner_service.workers.messages import SnapshotMade, SnapshotRefused
 from tuner_service.workers.pool import WorkerPool
 
 ORDER = StartWorker(experiment_id=EXPERIMENT_ID, generation=3, spec=a_spec(), tuner_cursor=0, assessor_cursor=0)
@@ -54,6 +58,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.error: Exception | None = None
         self.code: bytes | None = None
+        self.stored: StoredSnapshot | None = None
+        self.told_after = -1
         self.gate = threading.Event()
         self.gate.set()
         self.reads = self.taken = 0
@@ -82,14 +88,26 @@ class World:
             return
         assert done.wait(60)
 
-    def snapshot(self, *_: Any) -> None:
+    def snapshot(self, _: str, queue: Queue) -> StoredSnapshot | None:
         self.reads += 1
         assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
+        return self.stored if queue is Queue.TUNER else None
 
-    def history(self, *_: Any, **__: Any) -> tuple[()]:
+    def history(self, _: str, queue: Queue, *, after: int, upto: int) -> tuple[()]:
+        self.told_after = after if queue is Queue.TUNER else self.told_after
         return ()
+
+    def hear(self, message: Any) -> None:
+        """From the worker, which is heard; a snapshot is stored."""
+        _, link = self.pool._links[EXPERIMENT_ID]
+        link._hear(message)
+        for event in self.events:
+            if isinstance(event, SnapshotTaken):
+                self.stored = StoredSnapshot(
+                    experiment_id=EXPERIMENT_ID, queue=event.queue, line=event.line, state=event.state, at=START
+                )
 
     def blob(self, _: str) -> bytes | None:
         return self.code
@@ -227,6 +245,61 @@ def test_all_are_ended_and_others_can_be_started(world: World) -> None:
     world.start()
     assert not world.process.ended.is_set()
     world.pool.close()
+
+
+# ── snapshots ───────────────────────────────────────────────────────────────────────────────────
+MADE = SnapshotMade(queue=Queue.TUNER, line=8, state='{"seen":[1,2]}')
+
+
+def with_code(digest: str) -> StartWorker:
+    trial = replace(a_spec().trial, code_digest=digest)
+    return replace(ORDER, tuner_cursor=9, spec=replace(of_user().spec, trial=trial))
+
+
+def began(world: World, order: StartWorker) -> None:
+    world.process = FakeProcess()
+    world.start(order)
+
+
+def test_a_snapshot_is_used_by_the_code_that_has_made_it(world: World, tmp_path: Path) -> None:
+    for digest in ("a", "b"):
+        (tmp_path / "code" / digest).mkdir(parents=True)
+    began(world, with_code("a"))
+    world.hear(MADE)
+    assert world.stored is not None
+    json.loads(world.stored.state)
+
+    began(world, with_code("a"))
+    assert world.told_after == 8, "what came after it alone"
+    began(world, with_code("b"))
+    assert world.told_after == 0, "other code is told everything"
+
+
+def test_a_snapshot_of_another_version_of_the_package_is_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = replace(ORDER, tuner_cursor=9)
+    began(world, order)
+    world.hear(MADE)
+    monkeypatch.setattr(snapshots, "_version", lambda: "another")
+    began(world, order)
+    assert world.told_after == 0
+
+    world.stored = StoredSnapshot(experiment_id=EXPERIMENT_ID, queue=Queue.TUNER, line=8, state=MADE.state, at=START)
+    began(world, order)
+    assert world.told_after == 0, "nor one of before they were named"
+
+
+def test_a_snapshot_that_could_not_be_loaded_is_left_out_by_the_next_worker(world: World) -> None:
+    order = replace(ORDER, tuner_cursor=9)
+    began(world, order)
+    world.hear(MADE)
+    began(world, order)
+    world.hear(SnapshotRefused(queue=Queue.TUNER, line=8, why="KeyError: 'x'"))
+    assert world.process.ended.is_set(), "its death brings the next one"
+
+    began(world, order)
+    assert world.told_after == 0
 
 
 # ── the code of users' classes ──────────────────────────────────────────────────────────────────

@@ -1,0 +1,45 @@
+"""A snapshot that an algorithm cannot load is no fault of the algorithm: what it holds can be told."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import pytest
+
+from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.experiment import AlgorithmSpec, Objective
+from tuner_service.workers.building import build_tuner_fold
+from tuner_service.workers.messages import HistoryEnd, Initialize, LoadSnapshot, SnapshotRefused
+from tuner_service.workers.worker import QueueThread
+
+
+@pytest.mark.parametrize("state", ['{"search_space":null,"tuner":{"version":0}}', "{}", "no JSON"])
+def test_a_snapshot_that_cannot_be_loaded_is_refused_and_nothing_else_is_said(state: str) -> None:
+    tuner = AlgorithmSpec(name="tpe")
+    command = Initialize(
+        experiment_id="e1", search_space={"x": {"type": "bool"}}, objective=Objective(metric="m"), seed=7, tuner=tuner
+    )
+    said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    class Said:
+        def send(self, *messages: Any) -> None:
+            for message in messages:
+                said.put(message)
+
+    thread = QueueThread(
+        Queue.TUNER,
+        Said(),  # type: ignore[arg-type]
+        build=lambda: build_tuner_fold(command),
+        on_ready=lambda _: said.put("ready"),
+        command=command,
+    )
+    thread.commands.put(LoadSnapshot(queue=Queue.TUNER, line=8, state=state))
+    thread.commands.put(HistoryEnd(queue=Queue.TUNER))
+    thread.start()
+
+    refused = said.get(timeout=60)
+    assert isinstance(refused, SnapshotRefused)
+    assert (refused.queue, refused.line) == (Queue.TUNER, 8)
+    assert "Error" in refused.why
+    assert said.empty()
