@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tuner_service.advisors.auto import AutoAdvisor
 from tuner_service.advisors.base import Advisor, Choice, Fork, Judgement, Pause, Promote, Start
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.dispatcher.items import (
@@ -16,6 +17,7 @@ from tuner_service.dispatcher.items import (
     Decided,
     MetricsReported,
     PauseAdvised,
+    SearchSpaceUpdated,
     StopAdvised,
     SuggestionRequested,
     Taken,
@@ -233,3 +235,40 @@ def test_losses_are_smaller_for_better_values_and_the_worst_for_what_is_no_numbe
     assert [advisor.loss_of(value) for value in (0.5, None, float("nan"))] == [0.5, float("inf"), float("inf")]
     advisor.objective = Objective(metric="loss", goal=Goal.MAXIMIZE)
     assert advisor.loss_of(0.5) == -0.5
+
+
+# ── another space while trials run ──────────────────────────────────────────────────────────────
+WIDE = {name: {"type": "float", "low": 0, "high": 1} for name in "xy"}
+
+
+def with_ended(trials: int) -> AdvisorFold:
+    """Deterministic, with the advisor ``auto``; one more trial runs, which does badly."""
+    space = parse_search_space(WIDE)
+    fold = AdvisorFold(AutoAdvisor(space, Objective(metric="loss")), seed=1, deterministic=True, space=space)
+    for number in range(1, trials + 2):
+        parameters = {"x": number % 7 / 7, "y": number % 5 / 5}
+        decision = Decision(kind=DecisionKind.START, number=number, parameters=parameters)
+        fold.take(SuggestionRequested(line=10 * number, number=number, decision=decision))
+        if number <= trials:
+            report(fold, number, *(parameters["x"] + parameters["y"] + 1 / epoch for epoch in range(1, 10)))
+            outcome = TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=1.0)
+            fold.take(TrialEnded(line=10 * number + 1, outcome=outcome))
+    return fold
+
+
+@pytest.mark.parametrize(
+    "narrower", [{"x": WIDE["x"]}, {"x": WIDE["x"], "y": {"type": "float", "low": 0, "high": 0.5}}]
+)
+def test_deterministic_a_running_trial_is_judged_in_the_space_that_it_was_decided_in(narrower: dict[str, Any]) -> None:
+    fold, changed = with_ended(20), with_ended(20)
+    changed.take(SearchSpaceUpdated(line=500, search_space=narrower))
+    loaded = AdvisorFold(AutoAdvisor(parse_search_space(WIDE), Objective(metric="loss")), seed=1, deterministic=True)
+    loaded.load_state_dict(json.loads(json.dumps(changed.state_dict())))
+
+    verdicts = [report(one, 21, 3.0, 2.9, 2.8) for one in (fold, changed, loaded)]
+    assert verdicts[0] == verdicts[1] == verdicts[2]
+    views = [one._live[21].view for one in (fold, changed, loaded)]
+    assert all(isinstance(view, AutoAdvisor) for view in views)
+    rows = [[point.course.row.tolist() for point in view._inside] for view in views]  # type: ignore[union-attr]
+    assert len(rows[0]) > 20
+    assert rows[0] == rows[1] == rows[2]
