@@ -508,14 +508,14 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
     trials = [t for _, t in sorted(rows.trials.items()) if not t.status.is_final or t.told_line is None]
     loaded = {t.number for t in trials}
     cursors = {Queue.TUNER: rows.experiment.tuner_cursor, Queue.ASSESSOR: rows.experiment.assessor_cursor}
-    grows = rows.experiment.spec.trial.define_by_run and rows.spaces
+    grows, cuts = rows.experiment.spec.trial.define_by_run and rows.spaces, rows.experiment.spec.deterministic
     return LoadedExperiment(
         experiment=rows.experiment,
         search_space=rows.spaces[max(rows.spaces)].search_space if grows else None,
         trials=tuple(trials),
         attempts=tuple(a for _, a in sorted(rows.attempts.items()) if not a.status.is_final),
         unanswered={
-            queue: tuple(_item(rows, line, with_values=True) for line in _routed(rows, queue, after=cursors[queue]))
+            queue: tuple(_item(rows, line, with_values=cuts) for line in _routed(rows, queue, after=cursors[queue]))
             for queue in Queue
         },
         seen_steps={

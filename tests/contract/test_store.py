@@ -13,6 +13,7 @@ from tests.builders import (
     a_checkpoint,
     a_line,
     a_metric,
+    a_spec,
     a_trial,
     an_attempt,
     an_experiment,
@@ -103,7 +104,6 @@ def test_load_gives_the_items_past_each_cursor(store: Any) -> None:
                 number=1,
                 reports=(Report(step=2, value=0.5), Report(step=3, value=0.5)),
                 sequences=(2, 3),
-                values=({"loss": 0.5}, {"loss": 0.5}),
             ),
         ),
     }
@@ -297,14 +297,17 @@ def test_history_leaves_out_values_that_algorithms_did_not_see(store: Any) -> No
     ]
 
 
-def test_history_leaves_out_the_other_metrics_of_a_report(store: Any) -> None:
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_only_waiting_reports_that_may_be_cut_off_bring_their_other_metrics(store: Any, deterministic: bool) -> None:
     metric = a_metric(values={"loss": 0.5, "accuracy": 0.9})
-    store.commit(changes_for(a_trial(), lines=(reports_line(2, first=1, last=1),), metrics=[metric]))
+    experiment = an_experiment(spec=a_spec(deterministic=deterministic))
+    lines = (reports_line(2, first=1, last=1),)
+    store.commit(changes_for(a_trial(), experiment=experiment, lines=lines, metrics=[metric]))
 
     assert [item.values for item in items(store, Queue.ASSESSOR)] == [()]
     (unanswered,) = only(store).unanswered[Queue.ASSESSOR]
     assert isinstance(unanswered, MetricsReported)
-    assert unanswered.values == (metric.values,)
+    assert unanswered.values == ((metric.values,) if deterministic else ())
 
 
 def test_a_cut_takes_away_what_was_accepted_after_the_report_it_names(store: Any) -> None:

@@ -338,13 +338,14 @@ class _Connection:
             raise ProtocolError(f"{len(message.lines)} lines in one message; at most {REPORT_BATCH_LINES} are taken")
         if (size := sum(map(len, message.lines))) > REPORT_BATCH_BYTES:
             raise ProtocolError(f"lines of {size} bytes in one message; at most {REPORT_BATCH_BYTES} are taken")
+        at = self._now()
         command = ReportsReceived(
-            at=self._now(),
+            at=at,
             agent_id=self._hello.agent_id,
             key=message.key,
             nonce=message.nonce,
             first_sequence=message.first_sequence,
-            records=in_own_time(parse_lines(message.lines), self._channel.clock_ahead_s),
+            records=in_own_time(parse_lines(message.lines), self._channel.clock_ahead_s, at=at),
             locations=self._locations(message),
         )
 

@@ -39,8 +39,8 @@ class SuggestionRequested:
 class MetricsReported:
     """Assessor: new intermediate values of the objective of one trial, in order, none seen before.
 
-    ``sequences`` are the spool sequences of ``reports``, one each; ``values`` all metrics of each report, which the
-    worker is not sent.
+    ``sequences`` are the spool sequences of ``reports``, one each; ``values`` all metrics of each report where the
+    experiment is deterministic, in which a trial may be cut off there; the worker is not sent them.
     """
 
     line: int

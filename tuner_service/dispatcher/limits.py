@@ -8,6 +8,7 @@ IMPORTED_OUTCOMES_LIMIT = 10_000  # in one request; more are refused
 FURTHER_PARAMETERS_LIMIT = 1_000  # of one trial; then its script is told that there are no more
 ASSESSOR_QUEUE_LIMIT = 1_000  # lines with reports, and others beside them; beyond it reports wait in their spools
 ASSESSOR_REPORTS_LIMIT = 100_000  # reports in those lines, which hold up to some thousands each; likewise
+METRICS_A_REPORT = 10  # that a waiting line holds whole, as those of a deterministic experiment do, count as a report
 REFUSED_REPORTS_RETRY_S = 0.2
 UNJUDGED_REPORTS_RETRY_S = 2.0  # likewise, while nobody judges until a person has looked
 SET_ASIDE_RETRY_S = 60.0  # after which reports of an experiment whose rows are damaged are sent again

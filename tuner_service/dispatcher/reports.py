@@ -86,7 +86,7 @@ def take(ts: TrialStep, command: ReportsReceived) -> None:
                 number=ts.number,
                 reports=tuple(Report(step=r.step or 0, value=v) for _, r, v in judged if v is not None),
                 sequences=tuple(sequence for sequence, _, _ in judged),
-                values=tuple(record.values for _, record, _ in judged),
+                values=tuple(record.values for _, record, _ in judged) if ts.spec.deterministic else (),
             ),
         )
 

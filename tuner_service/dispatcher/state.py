@@ -65,7 +65,7 @@ class QueueState:
     retries: int = 0  # of the first of them
     deaths: int = 0  # of workers that had the first of them to answer
     warned: bool = False  # that it is long; again once it was short in between
-    reports: int = 0  # in the lines of ``pending``
+    reports: int = 0  # in the lines of ``pending``, as ``report_count`` counts them
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from tuner_service.dispatcher import transitions
 from tuner_service.dispatcher.changes import Changes, JournalLine
 from tuner_service.dispatcher.effects import Deliver, Effect, Tell, ToOneAgent, WarnQueueLength
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
-from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, QUEUE_WARNING_LENGTH
+from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, METRICS_A_REPORT, QUEUE_WARNING_LENGTH
 from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.errors import ConflictError, NotFoundError
@@ -296,5 +296,7 @@ class TrialStep:
 
 
 def report_count(item: QueueItem) -> int:
-    """How many reports stand in the line."""
-    return len(item.reports) if isinstance(item, MetricsReported) else 0
+    """How many reports stand in the line; METRICS_A_REPORT metrics that it holds beside them are one more."""
+    if not isinstance(item, MetricsReported):
+        return 0
+    return len(item.reports) + sum(map(len, item.values)) // METRICS_A_REPORT

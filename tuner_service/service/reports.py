@@ -14,6 +14,7 @@ from trials.wire.texts import valid_json
 from tuner_service.dispatcher.commands import Record, RejectedRecord
 
 CLOCK_OFF_S = 1.0  # by less than that the clocks of two machines may always differ
+LATEST_S = 2.0**33  # of a moment that a clock may tell: the year 2242
 ERROR_LIMIT = 500  # characters kept of why a line was not understood
 
 
@@ -41,11 +42,19 @@ def _record(data: Any, line: str) -> Record:
         return RejectedRecord(error=str(exc)[:ERROR_LIMIT])
 
 
-def in_own_time(records: tuple[Record, ...], ahead_s: float) -> tuple[Record, ...]:
-    """The records of a node whose clock is ``ahead_s`` ahead of this machine's, with the times of this one."""
-    if abs(ahead_s) < CLOCK_OFF_S:
+def in_own_time(records: tuple[Record, ...], ahead_s: float, *, at: float) -> tuple[Record, ...]:
+    """The records of a node whose clock is ``ahead_s`` ahead of this machine's, with the times of this one.
+
+    A script may have written its spool itself: what no clock tells is ``at``, when the records came.
+    """
+    off_s = 0.0 if abs(ahead_s) < CLOCK_OFF_S else ahead_s
+    if not off_s and all(isinstance(r, RejectedRecord) or 0.0 <= r.at <= LATEST_S for r in records):
         return records
-    return tuple(r if isinstance(r, RejectedRecord) else replace(r, at=r.at - ahead_s) for r in records)
+    return tuple(r if isinstance(r, RejectedRecord) else replace(r, at=_own(r.at, off_s, at)) for r in records)
+
+
+def _own(told: float, off_s: float, at: float) -> float:
+    return told - off_s if 0.0 <= told <= LATEST_S else at
 
 
 def exit_in_own_time(record: ExitRecord, ahead_s: float) -> ExitRecord:

@@ -23,6 +23,7 @@ from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
 from tuner_service.service.digests import digest_view
 from tuner_service.service.inputs import inputs_view
+from tuner_service.service.reports import LATEST_S
 from tuner_service.service.trial_form import form_of
 
 View = dict[str, Any]
@@ -45,6 +46,8 @@ def plain(value: Any) -> Any:
 def moment(at: float | None) -> str | None:
     if at is None:
         return None
+    if not 0.0 <= at <= LATEST_S:
+        at = 0.0  # of a report that an earlier version took with a time that is none
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, or_, select
@@ -50,10 +50,11 @@ def load(connection: Connection, only: ExperimentId | None = None) -> tuple[Load
     attempts = live_attempts(connection, only)
     checkpoints = _checkpoints(connection, only)
     seen = _seen_steps(connection, [t for found in trials.values() for t in found])
-    unanswered = {queue: _unanswered(connection, queue, only) for queue in Queue}
     rows = connection.execute(_of(only, e.c.id, select(e)).order_by(e.c.created_at, e.c.id)).mappings().all()
     cursors = connection.execute(_of(only, q.c.experiment_id, select(q))).mappings().all()
     experiments = with_cursors(rows, cursors)
+    with_values = {experiment.id for experiment in experiments if experiment.spec.deterministic}
+    unanswered = {queue: _unanswered(connection, queue, only, with_values) for queue in Queue}
     loaded = tuple(
         LoadedExperiment(
             experiment=experiment,
@@ -154,8 +155,9 @@ def _seen_steps(connection: Connection, trials: Iterable[Trial]) -> dict[tuple[E
 
 
 def _unanswered(
-    connection: Connection, queue: Queue, only: ExperimentId | None
+    connection: Connection, queue: Queue, only: ExperimentId | None, with_values: Container[ExperimentId]
 ) -> dict[ExperimentId, tuple[QueueItem, ...]]:
+    """``with_values``: the experiments whose reports bring all their metrics along."""
     c, j = tables.queue_cursors, tables.journal
     query = (
         select(j)
@@ -167,7 +169,7 @@ def _unanswered(
     for row in connection.execute(_of(only, j.c.experiment_id, query)).mappings():
         lines[row["experiment_id"]].append(mapping.line_out(row))
     return {
-        experiment_id: tuple(item for item, _ in _items(connection, found, with_values=True))
+        experiment_id: tuple(item for item, _ in _items(connection, found, with_values=experiment_id in with_values))
         for experiment_id, found in lines.items()
     }
 
@@ -235,7 +237,7 @@ def _items(
 ) -> Iterator[tuple[QueueItem, bool]]:
     """Each with whether it says something: False for requests answered with nothing and reports all cut away.
 
-    ``with_values``: reports bring all their metrics along, which the dispatcher wants and algorithms do not.
+    ``with_values``: reports bring all their metrics along, which algorithms do not see.
     """
     requests = [line for line in lines if line.kind == "suggestion_requested"]
     recorded = _recorded(connection, requests)

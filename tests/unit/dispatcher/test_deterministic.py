@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from tests.unit.dispatcher.harness import STOPPED, Harness, a_final, an_intermediate
-from tuner_service.dispatcher.items import Queue, SuggestionRequested
+from tuner_service.dispatcher.items import MetricsReported, Queue, SuggestionRequested
+from tuner_service.dispatcher.limits import METRICS_A_REPORT
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
@@ -143,3 +144,27 @@ def test_the_best_does_not_depend_on_which_of_equals_ended_first(h: Harness) -> 
     h.succeed(1, 0.5)
 
     assert h.experiment.best_number == 1
+
+
+# ── what waits ──────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_metrics_beside_the_objective_wait_only_where_a_trial_may_be_cut_off(h: Harness, deterministic: bool) -> None:
+    h.run(deterministic=deterministic, assessor=AlgorithmSpec(name="median_stop"))
+    h.report(1, an_intermediate(0, 0.5, accuracy=0.1), an_intermediate(1, 0.5, accuracy=0.2))
+    for _ in range(2):
+        (item,) = [item for item in h.pending(Queue.ASSESSOR) if isinstance(item, MetricsReported)]
+        whole = ({"loss": 0.5, "accuracy": 0.1}, {"loss": 0.5, "accuracy": 0.2})
+        assert item.values == (whole if deterministic else ())
+        h.restart()
+
+
+def test_reports_of_many_metrics_count_as_several_where_they_wait_whole(h: Harness) -> None:
+    h.run(deterministic=True, assessor=AlgorithmSpec(name="median_stop"))
+    many = {f"m{n}": 0.5 for n in range(10 * METRICS_A_REPORT - 1)}
+    h.report(1, an_intermediate(0, 0.5, **many), an_intermediate(1, 0.5, **many))
+    assert h.xs.queues[Queue.ASSESSOR].reports == 2 + 20
+    h.restart()
+    assert h.xs.queues[Queue.ASSESSOR].reports == 2 + 20
+    h.ready()
+    h.take(Queue.ASSESSOR)
+    assert h.xs.queues[Queue.ASSESSOR].reports == 0

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from trials.wire.limits import METRIC_NAME_LIMIT, METRICS_LIMIT, STEP_MAX
 from trials.wire.records import CheckpointRecord, CooperationRecord, MetricRecord
 from tuner_service.dispatcher.commands import RejectedRecord
-from tuner_service.service.reports import ERROR_LIMIT, parse_lines
+from tuner_service.service.reports import ERROR_LIMIT, LATEST_S, in_own_time, parse_lines
+from tuner_service.service.views import moment
 
 
 def a_metric_line(**overrides: Any) -> str:
@@ -120,3 +121,25 @@ def test_lines_that_only_make_sense_together_are_rejected_each() -> None:
     records = parse_lines(['{"kind":"metric","step":1', f'"values":{{}}}},{good}', good, f"{good},{good}"])
 
     assert [type(record) for record in records] == [RejectedRecord, RejectedRecord, MetricRecord, RejectedRecord]
+
+
+@pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf, 1e300, -1.0])
+def test_a_time_that_no_clock_tells_is_the_time_at_which_the_record_came(at: float) -> None:
+    lines = [a_metric_line(at=at), "no json", a_metric_line(at=50.0)]
+
+    for ahead_s, known in ((0.0, 50.0), (20.0, 30.0)):
+        told, _, known_record = in_own_time(parse_lines(lines), ahead_s, at=99.0)
+        assert isinstance(told, MetricRecord)
+        assert isinstance(known_record, MetricRecord)
+        assert (told.at, known_record.at) == (99.0, known)
+
+
+def test_records_of_a_clock_that_goes_right_are_left_as_they_are() -> None:
+    records = parse_lines([a_metric_line(at=1.0), "no json", a_metric_line(at=LATEST_S)])
+
+    assert in_own_time(records, 0.5, at=99.0) is records
+
+
+@pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf, 1e300])
+def test_a_time_that_is_none_and_was_stored_by_an_earlier_version_can_be_shown(at: float) -> None:
+    assert moment(at) == "1970-01-01T00:00:00.000Z"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, creat
 from sqlalchemy.pool import StaticPool
 
 from tuner_service.storage.row_updates import ROWS_REMEMBERED, RowUpdates
+from tuner_service.storage.tables import Number
 
 TABLE = Table(
     "things",
@@ -18,6 +20,7 @@ TABLE = Table(
     Column("number", Integer, primary_key=True),
     Column("color", Text),
     Column("size", Integer),
+    Column("share", Number),
 )
 
 
@@ -45,7 +48,7 @@ def written(connection: Connection) -> list[str]:
 
 
 def a_thing(number: int = 1, **changed: Any) -> dict[str, Any]:
-    return {"kind": "a", "number": number, "color": "red", "size": 1, **changed}
+    return {"kind": "a", "number": number, "color": "red", "size": 1, "share": 0.5, **changed}
 
 
 def encode(thing: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
@@ -100,6 +103,15 @@ def test_a_value_that_was_made_anew_and_is_equal_is_not_written(connection: Conn
     updates.put(connection, things(a_thing(color="".join(["r", "ed"]), size=int("1000001"))))
 
     assert not written
+
+
+def test_a_zero_of_the_other_sign_is_another_value(connection: Connection) -> None:
+    updates = RowUpdates(TABLE, encode)
+    updates.put(connection, things(a_thing(share=0.0)))
+
+    updates.put(connection, things(a_thing(share=-0.0)))
+
+    assert math.copysign(1.0, rows(connection)[0]["share"]) == -1.0
 
 
 def test_a_value_that_changes_and_changes_back_is_written_each_time(connection: Connection) -> None:
