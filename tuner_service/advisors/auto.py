@@ -189,18 +189,24 @@ class AutoAdvisor(Advisor):
         super().update_search_space(space)
         self._draws.move_to(space)
         self._columns = Columns(space)
-        for course in (*self._past, *self._live.values()):
-            course.row = self._columns.encode(course.parameters)
+        # Others in their place: forks, which go on in the space that they were made in, have the same ones.
+        self._replace_courses(
+            {id(c): c.copied(row=self._columns.encode(c.parameters)) for c in (*self._past, *self._live.values())}
+        )
         self._derive()
+
+    def _replace_courses(self, others: dict[int, Course]) -> None:
+        """``others``: by the identity of the course that each stands for."""
+        self._past = [others.get(id(course), course) for course in self._past]
+        self._live = {number: others.get(id(course), course) for number, course in self._live.items()}
+        self._points = [replace(p, course=others[id(p.course)]) if id(p.course) in others else p for p in self._points]
 
     def fork(self) -> Self:
         forked = type(self)(self.space, self.objective, reduction_factor=self._factor, n_startup_trials=self._startup)
         # Of its own class; the courses of trials that have ended are never changed.
-        forked._longest, forked._columns, forked._past = self._longest, self._columns, list(self._past)  # noqa: SLF001
-        forked._live = {number: course.copied() for number, course in self._live.items()}  # noqa: SLF001
-        copies = {id(course): forked._live[number] for number, course in self._live.items()}  # noqa: SLF001
-        points = [replace(p, course=copies[id(p.course)]) if id(p.course) in copies else p for p in self._points]
-        forked._points = points  # noqa: SLF001
+        forked._longest, forked._columns, forked._past = self._longest, self._columns, self._past  # noqa: SLF001
+        forked._live, forked._points = self._live, self._points  # noqa: SLF001
+        forked._replace_courses({id(c): c.copied(row=c.row) for c in self._live.values()})  # noqa: SLF001
         forked._derive()  # noqa: SLF001
         return forked
 

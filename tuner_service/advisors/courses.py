@@ -24,12 +24,12 @@ class Course:
     losses: list[float] = field(default_factory=list)
     is_whole: bool = True
 
-    def copied(self) -> Course:
-        """One whose losses may grow on their own."""
+    def copied(self, *, row: Rows | None) -> Course:
+        """One whose losses may grow on their own; ``row``: of its parameters, in another space perhaps."""
         return Course(
             number=self.number,
             parameters=self.parameters,
-            row=self.row,
+            row=row,
             losses=list(self.losses),
             is_whole=self.is_whole,
         )

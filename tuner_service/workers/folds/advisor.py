@@ -47,7 +47,10 @@ DROPPED_LIMIT = 10_000  # trials that one decision ends; more are the advisor's 
 
 @dataclass(slots=True, kw_only=True)
 class _Live:
-    """A trial that has not ended. ``known``: how many of its reports the advisor was told, where it judges by forks."""
+    """A trial that has not ended. ``known``: how many of its reports the advisor was told, where it judges by forks.
+
+    ``view_space``: the space that the fork knows, where that had been changed before it was made.
+    """
 
     reports: list[Report] = field(default_factory=list)
     stopped: bool = False  # or told to rest: what it reports until it was decided anew is not judged
@@ -55,6 +58,7 @@ class _Live:
     has_rested: bool = False
     known: int = 0
     view: Advisor | None = None
+    view_space: dict[str, Any] | None = None
 
 
 class AdvisorFold:
@@ -160,13 +164,16 @@ class AdvisorFold:
             self._live[number].rests = False  # until its end is told
         self._advisor.decided(decision)
         if self._deterministic and self._advisor.judges:
-            self._live[decision.number].view = self._advisor.fork()
+            self._fork_for(self._live[decision.number])
 
     def _decide_anew(self, number: int) -> None:
         trial = self._live.setdefault(number, _Live())
         trial.rests = trial.stopped = False
         if self._deterministic and self._advisor.judges:
-            trial.view = self._advisor.fork()
+            self._fork_for(trial)
+
+    def _fork_for(self, trial: _Live) -> None:
+        trial.view, trial.view_space = self._advisor.fork(), self._search_space
 
     # ── reports ─────────────────────────────────────────────────────────────────────────────────
     def _judge(self, item: MetricsReported) -> Answer:
@@ -237,6 +244,7 @@ class AdvisorFold:
                 "flags": [trial.stopped, trial.rests, trial.has_rested],
                 "known": trial.known,
                 "view": None if trial.view is None else snapshot_of(trial.view),
+                "view_space": trial.view_space,
             }
             for number, trial in self._live.items()
         ]
@@ -244,6 +252,7 @@ class AdvisorFold:
 
     def load_state_dict(self, state: State) -> None:
         """Into a fold that has taken nothing, whose advisor was built as the first one was."""
+        first = self._advisor.space
         if state["search_space"] is not None:
             self._change_space(state["search_space"])
         load_snapshot(self._advisor, state["advisor"])
@@ -255,8 +264,9 @@ class AdvisorFold:
                 rests=rests,
                 has_rested=has_rested,
                 known=told["known"],
-                view=None if told["view"] is None else self._forked(told["view"]),
             )
+            if told["view"] is not None:
+                self._restore_view(self._live[told["number"]], told, first=first)
 
     def _change_space(self, raw: dict[str, Any]) -> None:
         space = parse_search_space(raw)
@@ -264,10 +274,14 @@ class AdvisorFold:
         self._search_space = raw
         self._space = None if self._space is None else space
 
-    def _forked(self, state: State) -> Advisor:
-        view = self._advisor.fork()
-        load_snapshot(view, state)
-        return view
+    def _restore_view(self, trial: _Live, told: State, *, first: SearchSpace) -> None:
+        """In the space that it was made in: ``first`` where that had never been changed."""
+        self._fork_for(trial)
+        trial.view_space = told["view_space"]
+        assert trial.view is not None  # noqa: S101  # it was made just now
+        if trial.view_space != self._search_space:
+            trial.view.update_search_space(first if trial.view_space is None else parse_search_space(trial.view_space))
+        load_snapshot(trial.view, told["view"])
 
 
 def _reports(steps: Sequence[int], values: Sequence[float]) -> list[Report]:
