@@ -43,6 +43,11 @@ def _update(table: Table, changed: tuple[str, ...]) -> Update:
     return update(table).where(*keys).values({name: bindparam(name) for name in changed})
 
 
+def _differ(new: Any, old: Any) -> bool:
+    """-0.0 is another number than 0.0, and equal to it."""
+    return new != old or (new == 0 and repr(new) != repr(old))
+
+
 class RowUpdates(Generic[T]):
     """What the rows of one table hold, as far as this process, their only writer, wrote them.
 
@@ -66,7 +71,7 @@ class RowUpdates(Generic[T]):
                 whole.append(row)
             else:
                 before, row = written
-                fresh = {name: new for name, new in self._encode(value, before).items() if new != row[name]}
+                fresh = {name: new for name, new in self._encode(value, before).items() if _differ(new, row[name])}
                 if fresh:
                     parts[tuple(fresh)].append({f"key_{name}": row[name] for name in self._keys} | fresh)
                     row.update(fresh)
