@@ -53,6 +53,11 @@ describe("the pieces of a log", () => {
     expect(pieceOf(-100, file, 20, 20).begin).toBe(0);
   });
 
+  test("a character that a range began in is no gap", () => {
+    const log = prefixed([{ begin: 12, end: 20, text: "\ufffdrest" }], pieceOf(0, "0123456789", 10, 20));
+    expect(textOf(log)).toBe("0123456789\ufffdrest");
+  });
+
   test("a part that the node has thrown away is told, and nothing is there twice", () => {
     // The oldest byte that is kept is 6: the answer to 0 begins there, and has as many bytes as were wanted.
     const log = prefixed([at(10, 20)], pieceOf(0, file.slice(6, 16), 16, 20));

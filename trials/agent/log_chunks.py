@@ -5,7 +5,7 @@ from __future__ import annotations
 from trials.agent.home import Home
 from trials.processes.logs import read_log
 from trials.wire.limits import LOG_CHUNK_BYTES
-from trials.wire.log_streams import file_of
+from trials.wire.log_streams import file_of, whole_characters
 from trials.wire.messages import LogChunk, ReadLog
 
 
@@ -20,4 +20,6 @@ def log_chunk(home: Home, order: ReadLog) -> LogChunk:
         return LogChunk(request_id=order.request_id, data="", end=0, size=0, error=error)
     limit = min(max(0, order.limit), LOG_CHUNK_BYTES)
     data, end, size = read_log(str(folder / name), offset=order.offset, limit=limit)
-    return LogChunk(request_id=order.request_id, data=data.decode(errors="replace"), end=end, size=size)
+    whole = whole_characters(data, limit)
+    end -= len(data) - len(whole)
+    return LogChunk(request_id=order.request_id, data=whole.decode(errors="replace"), end=end, size=size)

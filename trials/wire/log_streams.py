@@ -6,6 +6,7 @@ of rank 3 alone. ``resources`` is what the attempt used over time, and travels a
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from trials.wire.files import FILE_RESOURCES, FILE_STDERR, FILE_STDOUT
@@ -15,6 +16,7 @@ from trials.wire.resources import STREAM as RESOURCES
 STREAMS = ("stdout", "stderr")
 RANK_LOG_LEAST_BYTES = 256 << 10
 RANK_STREAMS_INLINE = 16  # of one attempt, in Exited; what is beyond goes over HTTP before it, as long streams do
+MOST_BYTES = 4  # of a character in UTF-8
 _OF_RANK = re.compile(r"(stdout|stderr)-(0|[1-9][0-9]{0,8})")
 _FILES = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR, RESOURCES: FILE_RESOURCES}
 
@@ -38,6 +40,19 @@ def stream_in(file: str) -> str | None:
     """The stream of a rank that is in a file of this name."""
     stream = file.removesuffix(".log")
     return stream if stream != file and _OF_RANK.fullmatch(stream) else None
+
+
+def whole_characters(data: bytes, limit: int) -> bytes:
+    """``data`` without the beginning of a character that its ``limit`` cut through: the next range begins with it.
+
+    Whatever there is leaves something, so that who goes on from its end gets on.
+    """
+    if len(data) < limit:
+        return data  # nothing was cut
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data[-MOST_BYTES:])
+    begun, _ = decoder.getstate()
+    return data[: len(data) - len(begun)] or data
 
 
 def rank_log_bytes(ranks: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -25,7 +26,10 @@ _MILLISECONDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuestion:
-    """``since``: a revision, after which only what has changed is told. ``now``: for what counts by itself."""
+    """``since``: a revision, after which only what has changed is told. ``now``: for what counts by itself.
+
+    ``members``: so many at most for the ``.*`` of a group, the first that trials brought; None: all, or an InputError.
+    """
 
     columns: tuple[str, ...]
     statuses: tuple[str, ...] = ()
@@ -33,6 +37,7 @@ class TableQuestion:
     limit: int
     since: str | None = None
     digits: int = SCREEN_DIGITS
+    members: int | None = None
     now: float
 
 
@@ -77,7 +82,7 @@ def table_json(trials: KeptTrials, texts: KeptTexts, asked: TableQuestion, *, be
             if entries[place].number > asked.after and (not statuses or entries[place].status in statuses)
         ]
     rows = _Rows(trials=trials, texts=texts, places=places, digits=asked.digits, now=asked.now, began=began)
-    names = _expanded(rows, asked.columns)
+    names = _expanded(rows, asked.columns, asked.members)
     limit = max(1, min(asked.limit, TABLE_CELLS // max(1, len(names))))
     rows = replace(rows, places=places[:limit])
     following = trials.entries[rows.places[-1]].number if len(places) > limit else None
@@ -207,7 +212,7 @@ def _group(trials: KeptTrials, group: str) -> Sequence[Mapping[str, Any]]:
             return [json.loads(entry.last_metrics) for entry in trials.entries]
 
 
-def _expanded(rows: _Rows, columns: Sequence[str]) -> list[str]:
+def _expanded(rows: _Rows, columns: Sequence[str], members: int | None) -> list[str]:
     """With the members of a group in place of its ``.*``, in the order in which trials brought them."""
     names: dict[str, None] = {}
     for column in columns:
@@ -217,7 +222,7 @@ def _expanded(rows: _Rows, columns: Sequence[str]) -> list[str]:
             for given in rows.group(group):
                 if not given.keys() <= found.keys():
                     found |= dict.fromkeys(given)
-            names |= dict.fromkeys(f"{group}.{name}" for name in found)
+            names |= dict.fromkeys(f"{group}.{name}" for name in islice(found, members))
         else:
             names[column] = None
     if len(names) > TABLE_WIDTH:

@@ -31,12 +31,20 @@ SECURITY_HEADERS = {
 
 
 # A browser asks so before a page of another origin sends a token. The cookie of a session is not for such pages.
+SENT_HEADERS = (
+    "Authorization", "Content-Type", "If-Match", "If-None-Match", "If-Range", "Range", "Idempotency-Key",
+    "Last-Event-ID",
+)  # fmt: skip
+READ_HEADERS = (
+    "ETag", "Location", "Retry-After", "Content-Disposition", "Content-Range", "X-Tuner-Event", "Log-Offset", "Log-End",
+    "Log-Size", "Log-Attempt", "Log-Ended",
+)  # fmt: skip
 PREFLIGHT_ANSWER = {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
-    "access-control-allow-headers": "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key",
+    "access-control-allow-headers": ", ".join(SENT_HEADERS),
     "access-control-max-age": "600",
 }
-_READABLE = [(b"access-control-expose-headers", b"ETag, Location, Retry-After")]
+_READABLE = [(b"access-control-expose-headers", ", ".join(READ_HEADERS).encode())]
 _SECURITY_HEADERS = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 HOSTS_REMEMBERED = 100  # names under which requests came, with whether they are ours
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner_service.figures.style import BLUE, ORANGE, RED, Bar, Line, draw_bars, draw_lines, role_of, styled
+from tuner_service.service.questions import AXES_SHOWN
 
 View = dict[str, Any]
 Views = Mapping[str, View]  # answers by their names
 COLUMNS = 3  # of pictures in a picture of slices
 SLICES_SHOWN = 30
-AXES_SHOWN = 20  # of parallel coordinates
 LINES_SHOWN = 2_000
 LANES_NAMED = 40
 DOTS = 150  # to the inch

@@ -27,7 +27,7 @@ from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.launch import CheckpointRef
 from trials.wire.limits import LOG_INLINE_BYTES, OUTPUT_BYTES_LIMIT
-from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of
+from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, whole_characters
 from trials.wire.manifests import PIECE_BYTES as ASSET_PIECE_BYTES
 from trials.wire.manifests import digest_of_pieces, is_file_digest
 from trials.wire.messages import Launch, LogChunk, ToAgent, Welcome
@@ -414,5 +414,5 @@ def part_of_log(path: Path, *, offset: int, limit: int) -> LogChunk:
         size = os.fstat(file.fileno()).st_size
         start = max(0, size + offset) if offset < 0 else min(offset, size)
         file.seek(start)
-        data = file.read(max(0, limit))
+        data = whole_characters(file.read(max(0, limit)), limit)
     return LogChunk(request_id="", data=data.decode(errors="replace"), end=start + len(data), size=size)

@@ -15,6 +15,7 @@ CURVE_POINTS = 200  # of one learning curve
 TABLE_ROWS = 100_000  # most trials of one answer
 TABLE_CELLS = 2_000_000  # and most cells: some twenty megabytes
 TABLE_WIDTH = 200  # most columns
+AXES_SHOWN = 20  # of a picture of parallel coordinates
 TRIALS_LIMIT = 500_000  # of an experiment that is analysed
 SPANS_LIMIT = 20_000  # attempts of one timeline
 EXACT_DIGITS = 17  # tell every double from every other

@@ -10,6 +10,7 @@ export interface Piece {
 
 export type LogText = readonly Piece[];
 
+const CUT = 3; // bytes of a character that a range began or ended in: they are no gap
 const MERGED = 65_536; // characters of a piece that grows while a trial runs
 
 /**
@@ -49,7 +50,7 @@ export function textOf(log: LogText): string {
   return log
     .map(({ begin, text }, place) => {
       const gap = place === 0 ? 0 : begin - log[place - 1].end;
-      return gap > 0 ? `\n… ${bytes(gap)} that are not kept any more …\n${text}` : text;
+      return gap > CUT ? `\n… ${bytes(gap)} that are not kept any more …\n${text}` : text;
     })
     .join("");
 }

@@ -99,6 +99,11 @@ def test_all_of_a_group_are_named_by_a_star_up_to_a_bound() -> None:
     wide = a_trial(number=1, parameters={f"x{place}": 1 for place in range(TABLE_WIDTH + 1)})
     with pytest.raises(InputError, match="201 columns; at most 200"):
         table([wide], "parameters.*")
+    assert list(table([wide], "parameters.*", "number", members=2)["columns"]) == [
+        "parameters.x0",
+        "parameters.x1",
+        "number",
+    ]
 
 
 def test_a_column_has_one_form_in_whatever_part_of_it_is_asked_for() -> None:

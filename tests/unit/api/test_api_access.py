@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, ApiService, a_body, an_api_service
 from tuner_service.api.auth import OPEN_PATHS, SIGN_IN, Access, is_open
+from tuner_service.api.described.operations import HEADERS
 from tuner_service.service.access import Role
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -273,6 +274,21 @@ def test_a_browser_that_asks_for_a_page_of_an_allowed_origin_is_told_what_it_may
         assert answer.headers["vary"] == "Origin"
         assert "access-control-allow-credentials" not in answer.headers
     assert (read.status_code, refused.status_code) == (200, 401)
+
+
+def test_a_page_of_an_allowed_origin_follows_events_and_reads_every_header_that_an_answer_is_described_with() -> None:
+    api = an_api_service(allowed_origins=("https://dash.example",))
+
+    asked = api.as_role(None).request("OPTIONS", "/api/v1/events", headers=PREFLIGHT)
+    read = api.client.get("/api/v1/experiments", headers={"origin": "https://dash.example"})
+
+    sent = set(asked.headers["access-control-allow-headers"].split(", "))
+    assert {"Last-Event-ID", "Range", "If-Match", "Idempotency-Key"} <= sent
+    assert "X-Tuner-Page" not in sent, "by it the service knows its own page"
+    described = set(HEADERS) - {"Set-Cookie"}  # which no script can read
+    assert described | {"X-Tuner-Event", "Retry-After"} <= set(
+        read.headers["access-control-expose-headers"].split(", ")
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def test_each_kind_is_drawn_of_the_answers_it_shows(kind: figures.Picture, drawn
     assert (again.status_code, len(drawn)) == (304, 1)
 
 
+def test_parallel_coordinates_of_a_wide_space_have_as_many_axes_as_are_drawn() -> None:
+    table = figures._question("e", figures.Kind.TABLE, figures.Picture.PARALLEL, 0.0)
+    assert table.options["members"] == figures.AXES_SHOWN
+
+
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise NotInstalledError("pip install 'tuner-service[plot]'")

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from trials.agent.home import Home
+from trials.agent.log_chunks import log_chunk
 from trials.processes import logs
 from trials.processes.logs import RotatedLog, read_log
+from trials.wire.attempt import AttemptKey
+from trials.wire.log_streams import MOST_BYTES
+from trials.wire.messages import LogChunk, ReadLog
+from tuner_service.service.node_files import part_of_log
+
+KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
 
 
 @pytest.fixture
@@ -28,6 +37,33 @@ def test_a_stream_can_be_read_in_pieces(path: str) -> None:
     assert read_log(path, offset=5, limit=100) == (b" world", 11, 11)
     assert read_log(path, offset=-5, limit=100) == (b"world", 11, 11)
     assert read_log(path, offset=50, limit=100) == (b"", 11, 11)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 5, 7])
+def test_no_character_is_cut_by_the_ranges_that_a_log_is_read_in(tmp_path: Path, limit: int) -> None:
+    printed = "50%|██████ |\rça va 🎉"
+    home = Home(tmp_path)
+    folder = home.attempt_folder(KEY, "n")
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_bytes(printed.encode() + b"\xf0\x9f")  # as one that is being written
+
+    def whole(read: Callable[[int], LogChunk]) -> str:
+        found, end = "", 0
+        while (chunk := read(end)).end > end:
+            found, end = found + chunk.data, chunk.end
+        assert end == chunk.size
+        return found
+
+    def of_agent(offset: int) -> LogChunk:
+        return log_chunk(home, ReadLog(request_id="r", key=KEY, nonce="n", stream="stdout", offset=offset, limit=limit))
+
+    def of_service(offset: int) -> LogChunk:
+        return part_of_log(folder / "stdout.log", offset=offset, limit=limit)
+
+    if limit >= MOST_BYTES:
+        assert (whole(of_agent).rstrip("\ufffd"), whole(of_service).rstrip("\ufffd")) == (printed, printed)
+    else:
+        assert all(map(whole, (of_agent, of_service)))  # a character that no range can hold comes in pieces
 
 
 def test_offsets_stay_true_when_the_file_is_rotated(path: str) -> None:

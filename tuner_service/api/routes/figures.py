@@ -17,7 +17,16 @@ from tuner_service.api.routes.parameters import ExperimentIdPath
 from tuner_service.api.single_flight import SingleFlight
 from tuner_service.figures.process import draw_apart, require_matplotlib
 from tuner_service.service.experiments import Services
-from tuner_service.service.questions import CURVE_POINTS, CURVES_SHOWN, EXACT_DIGITS, Check, Kind, Question, Reply
+from tuner_service.service.questions import (
+    AXES_SHOWN,
+    CURVE_POINTS,
+    CURVES_SHOWN,
+    EXACT_DIGITS,
+    Check,
+    Kind,
+    Question,
+    Reply,
+)
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experiments"])
 TRIALS_DRAWN = 20_000  # the first of them
@@ -91,7 +100,7 @@ def _question(experiment_id: str, name: Kind, kind: Picture, now: float) -> Ques
         case Kind.TABLE:
             columns = ["number", "value", *(["parameters.*"] if kind is Picture.PARALLEL else [])]
             options = {"columns": columns, "statuses": [], "after": 0, "limit": TRIALS_DRAWN, "since": None}
-            options |= {"digits": EXACT_DIGITS, "now": now}
+            options |= {"digits": EXACT_DIGITS, "members": AXES_SHOWN, "now": now}
         case Kind.CURVES:
             options = {"limit": CURVES_SHOWN, "points": CURVE_POINTS}
         case Kind.TIMELINE:
