@@ -33,8 +33,8 @@ from tuner_service.domain.errors import ConflictError, InputError, NotFoundError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Attempt
 
-SEEDS = 100
-GANG_SEEDS = 20  # each takes as long as three others
+SEEDS = 60
+GANG_SEEDS = 15  # each takes as long as three others
 END_LIMIT = 500  # steps in which every experiment must come to its end, once all goes well
 EXITS = (
     EXITED,
