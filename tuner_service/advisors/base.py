@@ -16,6 +16,8 @@ from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome
 from tuner_service.tuners.base import Exhausted, NotYet
 
+DROPPED_LIMIT = 10_000  # trials that one decision ends; more are the advisor's fault
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:

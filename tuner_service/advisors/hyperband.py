@@ -12,9 +12,10 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from tuner_service.advisors.base import Choice, Promote, Start
+from tuner_service.advisors.base import DROPPED_LIMIT, Choice, Promote, Start
 from tuner_service.advisors.rungs import Result, Rung, RungAdvisor, loss_in, loss_out
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
@@ -77,7 +78,8 @@ class Hyperband(RungAdvisor):
             return None
         losers: tuple[int, ...] = ()
         if not closing:  # a raised budget may let more trials come to this rung
-            losers = tuple(number for result, number in rung.waiting if (result, number) > rung.results[allowed - 1])
+            beaten = (number for result, number in rung.waiting if (result, number) > rung.results[allowed - 1])
+            losers = tuple(islice(beaten, DROPPED_LIMIT))  # the others with the next promotion
         return Promote(trial=best[1], until_step=self._until(height + 1), dropped=losers)
 
     def _is_full(self, bracket: _Bracket, height: int, *, closing: bool) -> bool:

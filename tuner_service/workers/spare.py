@@ -61,9 +61,10 @@ def _environment() -> dict[str, str]:
     package_root = str(Path(tuner_service.__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH")
     return {
-        "OMP_NUM_THREADS": "1",  # threads of BLAS cost more than they bring here, and order sums differently
-        "OPENBLAS_NUM_THREADS": "1",
         **{name: value for name, value in os.environ.items() if is_inherited(name)},
+        # More threads of BLAS cost more than they bring here and add in another order, and a search goes on where the
+        # shell, or the machine, has another number of them. A class of a user's that wants threads asks for them.
+        **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "BLIS", "GOTO", "NUMEXPR")},
         "PYTHONPATH": package_root + (os.pathsep + inherited if inherited else ""),
         "PYTHONHASHSEED": "0",  # the order of sets, and so of what a class of a user does, outlives a restart
     }

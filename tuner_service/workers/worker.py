@@ -106,6 +106,8 @@ class QueueThread(threading.Thread):
         self._queue, self._outbox, self._build, self._on_ready = name, outbox, build, on_ready
         self._workers = command.workers
         self._snapshot_every = self._next_snapshot = command.snapshot_every
+        asked = command.assessor if name is Queue.ASSESSOR else command.advisor or command.tuner
+        self._of_user = asked is not None and asked.class_name is not None
         self._chooses = name is Queue.TUNER and (command.advisor or command.tuner).name == AUTO
         self._choice = ""  # as it was told last
         self._live = False
@@ -247,7 +249,7 @@ class QueueThread(threading.Thread):
         """Errors here cost only the snapshot: without one, more is folded after a restart."""
         self._flush()
         self._lines_since_snapshot = 0
-        text = guarded(lambda: _snapshot_text(fold), line=self._line)
+        text = guarded(lambda: _snapshot_text(fold, of_user=self._of_user), line=self._line)
         if text is None:
             self._next_snapshot = sys.maxsize  # this algorithm keeps none
             return
@@ -327,9 +329,24 @@ def _end_in(command: QueueCommand) -> TrialEnded | None:
     return item if isinstance(item, TrialEnded) else None
 
 
-def _snapshot_text(fold: Fold) -> str | None:
+def _snapshot_text(fold: Fold, *, of_user: bool) -> str | None:
     state = fold.state_dict()
+    if of_user:
+        _require_text_keys(state)
     return None if state is None else json.dumps(state, separators=(",", ":"))
+
+
+def _require_text_keys(state: Any) -> None:
+    """TypeError for others: JSON makes texts of them, and an algorithm would be given back what it does not know."""
+    match state:
+        case dict():
+            for key, value in state.items():
+                if not isinstance(key, str):
+                    raise TypeError(f"state_dict() has the key {key!r}, and keys in JSON are texts: use str({key!r})")
+                _require_text_keys(value)
+        case list() | tuple():
+            for value in state:
+                _require_text_keys(value)
 
 
 def _note(text: str) -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tuner_service.advisors.auto import AutoAdvisor
@@ -17,6 +18,7 @@ from tuner_service.dispatcher.items import (
     Decided,
     MetricsReported,
     PauseAdvised,
+    Queue,
     SearchSpaceUpdated,
     StopAdvised,
     SuggestionRequested,
@@ -30,6 +32,7 @@ from tuner_service.domain.trial import Decision, DecisionKind, Report, TrialOutc
 from tuner_service.workers.folds import advisor as advisor_folding
 from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.inside import OutsideSpaceError
+from tuner_service.workers.messages import Answered, message_to_wire, messages_from_wire
 
 SPACE = parse_search_space({"x": {"type": "float", "low": 0, "high": 1}})
 
@@ -127,6 +130,8 @@ def test_parameters_alone_start_a_trial_that_runs_to_its_end() -> None:
         (Start(parameters={"x": 1}, dropped=(1,)), "trial 1 cannot be dropped: it is none that rests"),
         (Start(parameters={"x": 1}, until_step=1.5), "until_step must be a whole number or None, not 1.5"),  # type: ignore[arg-type]
         (Start(parameters={"x": 1}, until_step=True), "until_step must be a whole number"),
+        (Promote(trial=1.0), "a trial must be a whole number, not 1.0"),  # type: ignore[arg-type]
+        (Start(parameters={"x": 1}, dropped=(True,)), "a trial must be a whole number, not True"),
         (Start(parameters=7), "suggest\\(\\) must return a dict"),  # type: ignore[arg-type]
     ],
 )
@@ -162,6 +167,19 @@ def test_a_trial_that_rests_is_promoted_once() -> None:
     assert isinstance(ask(fold, 2), Decided)
     with pytest.raises(ValueError, match="cannot be promoted"):
         ask(fold, 2)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    fold, advisor = a_fold()
+    for number in (1, 2):
+        ask(fold, number)
+        fold.take(TrialRested(line=3, number=number, step=2))
+    advisor.next = Promote(trial=np.int64(1), until_step=np.int64(9), dropped=(np.int32(2),))  # type: ignore[arg-type]
+    decided = ask(fold, 3)
+    assert decided == Decided(
+        line=1, decision=Decision(kind=DecisionKind.PROMOTE, number=1, until_step=9, dropped=(2,))
+    )
+    assert messages_from_wire(message_to_wire(Answered(queue=Queue.TUNER, answers=(decided,))))
 
 
 def test_a_report_may_stop_or_pause_a_trial() -> None:

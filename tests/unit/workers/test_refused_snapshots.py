@@ -1,4 +1,4 @@
-"""A snapshot that an algorithm cannot load is no fault of the algorithm: what it holds can be told."""
+"""A snapshot that is of no use is no fault of the algorithm: what it holds can be told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.experiment import AlgorithmSpec, Objective
 from tuner_service.workers.building import build_tuner_fold
 from tuner_service.workers.messages import HistoryEnd, Initialize, LoadSnapshot, SnapshotRefused
-from tuner_service.workers.worker import QueueThread
+from tuner_service.workers.worker import QueueThread, _snapshot_text
 
 
 @pytest.mark.parametrize("state", ['{"search_space":null,"tuner":{"version":0}}', "{}", "no JSON"])
@@ -43,3 +43,12 @@ def test_a_snapshot_that_cannot_be_loaded_is_refused_and_nothing_else_is_said(st
     assert (refused.queue, refused.line) == (Queue.TUNER, 8)
     assert "Error" in refused.why
     assert said.empty()
+
+
+def test_a_snapshot_whose_keys_would_come_back_as_texts_is_none() -> None:
+    class Counts:
+        def state_dict(self) -> dict[str, Any]:
+            return {"tuner": {"arms": [{"pulls": {3: 1}}]}}
+
+    with pytest.raises(TypeError, match=r"the key 3, and keys in JSON are texts: use str\(3\)"):
+        _snapshot_text(Counts(), of_user=True)  # type: ignore[arg-type]

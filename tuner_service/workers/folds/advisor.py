@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner_service.advisors.base import Advisor, Choice, Fork, Pause, Promote, Start
+from tuner_service.advisors.base import DROPPED_LIMIT, Advisor, Choice, Fork, Pause, Promote, Start
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.dispatcher.items import (
     AdvisorItem,
@@ -41,8 +42,6 @@ from tuner_service.workers.folds.folding import (
     plain_parameters,
 )
 from tuner_service.workers.inside import require_inside
-
-DROPPED_LIMIT = 10_000  # trials that one decision ends; more are the advisor's fault
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,11 +126,11 @@ class AdvisorFold:
         """The decision in plain values. ValueError or TypeError for one that cannot be carried out."""
         match choice:
             case Promote():
-                self._require(choice.trial, "promoted", rests=True)
-                kind, number, parameters, source = DecisionKind.PROMOTE, choice.trial, None, None
+                number = self._required(choice.trial, "promoted", rests=True)
+                kind, parameters, source = DecisionKind.PROMOTE, None, None
             case Fork():
-                self._require(choice.trial, "forked", rests=False)
-                kind, parameters, source = DecisionKind.FORK, plain_parameters(choice.parameters), choice.trial
+                source = self._required(choice.trial, "forked", rests=False)
+                kind, parameters = DecisionKind.FORK, plain_parameters(choice.parameters)
             case Start():
                 kind, parameters, source = DecisionKind.START, plain_parameters(choice.parameters), None
             case _:
@@ -140,23 +139,22 @@ class AdvisorFold:
             require_inside(self._space, parameters, by="the advisor")
         if not number:
             raise ValueError("the budget has room for no new trial: only one that rests can be promoted now")
-        until = choice.until_step
-        if until is not None and (isinstance(until, bool) or not isinstance(until, int)):
-            raise TypeError(f"until_step must be a whole number or None, not {until!r}")
+        until = None if choice.until_step is None else _whole(choice.until_step, "until_step", or_none=" or None")
         dropped = tuple(choice.dropped)
         if len(dropped) > DROPPED_LIMIT:
             raise ValueError(f"{len(dropped)} trials are dropped at once; at most {DROPPED_LIMIT} can be")
-        for one in dropped:
-            self._require(one, "dropped", rests=True)
+        dropped = tuple(self._required(one, "dropped", rests=True) for one in dropped)
         return Decision(
             kind=kind, number=number, parameters=parameters, until_step=until, forked_from=source, dropped=dropped
         )
 
-    def _require(self, number: int, verb: str, *, rests: bool) -> None:
+    def _required(self, number: int, verb: str, *, rests: bool) -> int:
+        number = _whole(number, "a trial")
         trial = self._live.get(number)
         if trial is None or not (trial.rests if rests else trial.has_rested):
             what = "rests" if rests else "has rested and not ended"
             raise ValueError(f"trial {number} cannot be {verb}: it is none that {what}")
+        return number
 
     def _accept(self, decision: Decision) -> None:
         self._decide_anew(decision.number)
@@ -282,6 +280,16 @@ class AdvisorFold:
         if trial.view_space != self._search_space:
             trial.view.update_search_space(first if trial.view_space is None else parse_search_space(trial.view_space))
         load_snapshot(trial.view, told["view"])
+
+
+def _whole(value: Any, what: str, *, or_none: str = "") -> int:
+    """As a number of Python's: those of NumPy are whole numbers, too."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise TypeError(f"{what} must be a whole number{or_none}, not {value!r}")
 
 
 def _reports(steps: Sequence[int], values: Sequence[float]) -> list[Report]:
