@@ -242,6 +242,7 @@ describe("a service that does not answer", () => {
       expect(asked()).toBe(count);
       sent[count - 1].answer({ title: "busy" }, 503);
       await settle();
+      expect(one.stale.value).toBe(count > 1);
       await vi.advanceTimersByTimeAsync(waited - 1);
       expect(asked()).toBe(count);
       await vi.advanceTimersByTimeAsync(1);
@@ -259,7 +260,7 @@ describe("a service that does not answer", () => {
     sent[0].answer({ title: "no such" }, 404);
     await settle();
     await vi.advanceTimersByTimeAsync(10 * MOST_RETRY_MS);
-    expect([asked(), one.problem.value?.status]).toEqual([1, 404]);
+    expect([asked(), one.problem.value?.status, one.stale.value]).toEqual([1, 404, true]);
     one.close();
   });
 });

@@ -48,8 +48,8 @@ test("another refusal of the trials is the reader's to know", async () => {
   await expect(trialsOf("e").load(new AbortController().signal)).rejects.toThrow("try again");
 });
 
-function resource(data: unknown, problem: Problem | undefined): Resource<unknown> {
-  return { data: signal(data), problem: signal(problem), reload: () => {} };
+function resource(data: unknown, problem: Problem | undefined, stale = true): Resource<unknown> {
+  return { data: signal(data), problem: signal(problem), stale: signal(stale), reload: () => {} };
 }
 
 test("what cannot be read says so: in its place, over what there was, or among others", () => {
@@ -59,6 +59,7 @@ test("what cannot be read says so: in its place, over what there was, or among o
   expect(kind(Awaited({ of: resource(undefined, busy), what: "x" }))).toBe(Trouble);
   expect(kind(Stale({ of: resource(1, busy), what: "x" }))).toBe("p");
   expect(kind(Stale({ of: resource(1, undefined), what: "x" }))).toBeNull();
+  expect(kind(Stale({ of: resource(1, busy, false), what: "x" })), "it may pass at once").toBeNull();
   expect(kind(Stale({ of: resource(1, new Problem(UNREACHABLE, "", "")), what: "x" }))).toBeNull();
   expect(kind(Missing({ of: resource(undefined, busy), what: "x" }))).toBe("div");
   expect(kind(Missing({ of: resource(1, busy), what: "x" }))).toBeNull();

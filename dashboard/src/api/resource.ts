@@ -7,6 +7,8 @@ import { type Topic, watch } from "./live";
 export interface Resource<T> {
   data: Signal<T | undefined>;
   problem: Signal<Problem | undefined>;
+  /** Whether what is there may be old: the last read was refused, or could not be answered twice. */
+  stale: Signal<boolean>;
   reload(): void;
 }
 
@@ -34,6 +36,7 @@ export function makeResource<T>(
 ) {
   const data = signal<T | undefined>(undefined);
   const problem = signal<Problem | undefined>(undefined);
+  const stale = signal(false);
   let busy = false;
   let again = false;
   let soonAgain = false;
@@ -60,11 +63,14 @@ export function makeResource<T>(
       if (!closed) {
         data.value = found;
         problem.value = undefined;
+        stale.value = false;
         patience = RETRY_MS;
       }
     } catch (error) {
       if (!closed && !abort.signal.aborted) {
+        const isSecond = problem.value !== undefined;
         problem.value = asProblem(error);
+        stale.value = isSecond || !mayPass(problem.value);
         if (mayPass(problem.value)) retryLater();
       }
     } finally {
@@ -110,7 +116,7 @@ export function makeResource<T>(
       timer = undefined;
     };
   }
-  return { data, problem, reload: () => reload(true), open };
+  return { data, problem, stale, reload: () => reload(true), open };
 }
 
 /**

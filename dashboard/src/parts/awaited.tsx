@@ -12,7 +12,7 @@ export function Awaited({ of, what }: { of: Resource<unknown>; what: string }) {
 /** Where something is shown already: that it may not be what is now. Of a service that is away the whole page says so. */
 export function Stale({ of, what }: { of: Resource<unknown>; what: string }) {
   const problem = of.problem.value;
-  if (!problem || problem.status === UNREACHABLE) return null;
+  if (!problem || !of.stale.value || problem.status === UNREACHABLE) return null;
   return (
     <p class="banner bad" role="alert">
       <span>
