@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ class Service:
     def _answer(self, there: socket.socket, is_first: bool) -> None:
         """The first connection gives no answer to its second request."""
         for number in (1, 2):
-            received = there.recv(65536)
+            received = _request(there)
             if received:
                 self.requests.append(received)
             if not received or (is_first and number == 2):
@@ -56,6 +57,19 @@ class Service:
             thread.join()
         for end in self.ends:
             end.close()
+
+
+def _request(there: socket.socket) -> bytes:
+    """A whole one: its head and its body are sent one after the other. Empty where there is none."""
+    head, received = b"", b""
+    while not head.endswith(b"\r\n\r\n"):
+        if not (byte := there.recv(1)):
+            return b""
+        head += byte
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    while length and len(received) < int(length[1]):
+        received += there.recv(65536)
+    return head + received
 
 
 @pytest.fixture
