@@ -7,6 +7,7 @@ import hashlib
 import io
 import shutil
 import tarfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,15 @@ def pack_code(files: Sequence[CodeFile]) -> CodeArchive:
             archive.addfile(entry, io.BytesIO(file.content))
     data = raw.getvalue()
     return CodeArchive(digest=hashlib.sha256(data).hexdigest(), data=data)
+
+
+def paths_in(archive: bytes) -> list[str]:
+    """Of the files in packed code. None of one that is damaged: whoever unpacks it says so."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed:
+            return packed.getnames()
+    except (tarfile.TarError, OSError, EOFError, zlib.error):
+        return []
 
 
 def check_file_count(count: int) -> None:

@@ -41,11 +41,11 @@ from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import Clock, NodeProvider, Queries
 from tuner_service.service.access import SENDER
 from tuner_service.service.assets.catalogue import Assets
-from tuner_service.service.code import CodeArchive
+from tuner_service.service.code import CodeArchive, paths_in
 from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
 from tuner_service.service.hanging_commits import Outcomes
-from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view
+from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view, require_free_output
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.nodes import why_no_node
 from tuner_service.service.notices import Event
@@ -155,7 +155,8 @@ class Experiments:
         self._require_commands(creation.spec)
         digest = creation.spec.trial.code_digest
         if digest is not None and creation.code is None:
-            await self._require_code(digest)
+            code = await self._require_code(digest)
+            await self._require_free_output(creation.spec, code, pointer="/trial/output")
         await self._require_changes(creation.spec.trial.code_origin, creation.code_changes, "/trial")
         if creation.inputs or creation.code_asset is not None:
             spec = await self.assets.threads.run(partial(self._with_assets, creation))
@@ -207,8 +208,10 @@ class Experiments:
         """ConflictError where its assets are not all in the store: before a trial fails for want of them."""
         revision = revision or CodeRevision()
         await self.assets.require_all_in_turn(experiment_id)
-        if revision.digest is not None and revision.code is None:
-            await self._require_code(revision.digest)
+        if revision.digest is not None:
+            code = await self._require_code(revision.digest) if revision.code is None else revision.code
+            experiment = await asyncio.to_thread(self.find, experiment_id)
+            await self._require_free_output(experiment.spec, code, pointer="/code")
         await self._require_changes(revision.origin, revision.changes, "")
         skip = None
         if skip_line is not None:
@@ -267,10 +270,17 @@ class Experiments:
                 return experiment_id
         raise UnavailableError(f"no unused experiment id in {ID_DRAWS} draws; delete experiments, or try again")
 
-    async def _require_code(self, digest: str) -> None:
-        if await asyncio.to_thread(self.queries.blob, digest) is None:
+    async def _require_code(self, digest: str) -> bytes:
+        code = await asyncio.to_thread(self.queries.blob, digest)
+        if code is None:
             message = f"the service has no code sha256:{digest}; send its files"
             raise InputError([Fault(pointer="/trial/code", message=message)])
+        return code
+
+    async def _require_free_output(self, spec: ExperimentSpec, code: bytes, *, pointer: str) -> None:
+        if spec.trial.output is not None:
+            paths = await asyncio.to_thread(paths_in, code)
+            require_free_output(spec.trial.output, paths, pointer=pointer)
 
     async def _require_changes(self, origin: CodeOrigin | None, changes: bytes | None, pointer: str) -> None:
         """InputError where changes are named by a digest that the service does not have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -62,11 +62,14 @@ class Inputs:
         return replace(spec, trial=replace(spec.trial, inputs=found))
 
     def with_code(self, spec: ExperimentSpec, wanted: WantedItem) -> ExperimentSpec:
-        """``spec`` with the asset that is its code."""
+        """``spec`` with the asset that is its code. InputError: there is none, or it has files in the output folder."""
         try:
             code = self._item(wanted)
         except (NotFoundError, ConflictError) as exc:
             raise InputError([Fault(pointer="/trial/code", message=str(exc))]) from exc
+        if spec.trial.output is not None:
+            paths = (file.path for file in self.assets.store.manifest(code.asset))
+            require_free_output(spec.trial.output, paths, pointer="/trial/output")
         return replace(spec, trial=replace(spec.trial, code_asset=code))
 
     def _input(self, name: str, wanted: WantedInput) -> Input:
@@ -146,7 +149,14 @@ def item_form(item: InputItem) -> dict[str, Any]:
 
 
 # ── output ──────────────────────────────────────────────────────────────────────────────────────
-def output_faults(output: Any, code_paths: list[str]) -> list[str]:
+def require_free_output(output: str | None, code_paths: Iterable[str], *, pointer: str) -> None:
+    """InputError where the code has files at, in or instead of the output folder: each trial would leave them, too."""
+    faults = output_faults(output, code_paths)
+    if faults:
+        raise InputError([Fault(pointer=pointer, message=message) for message in faults])
+
+
+def output_faults(output: Any, code_paths: Iterable[str]) -> list[str]:
     """Everything that is wrong with the output folder of a trial whose code has these files."""
     if output is None:
         return []
@@ -155,8 +165,12 @@ def output_faults(output: Any, code_paths: list[str]) -> list[str]:
     fault = path_fault(output)
     if fault is not None:
         return [f"{output!r:.100} {fault}"]
-    inside = [path for path in code_paths if path == output or path.startswith(f"{output}/")]
-    around = [path for path in code_paths if output.startswith(f"{path}/")]
+    inside, around = [], []
+    for path in code_paths:
+        if path == output or path.startswith(f"{output}/"):
+            inside.append(path)
+        elif output.startswith(f"{path}/"):
+            around.append(path)
     if inside:
         return [f"{output} holds {len(inside)} files of the code already, {inside[0]} among them; name an empty folder"]
     return [f"{output} cannot be a folder: {around[0]} is a file of the code"] if around else []

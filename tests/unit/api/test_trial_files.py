@@ -119,6 +119,30 @@ def test_an_output_folder_that_the_code_has_files_in_is_refused(api: ApiService,
     assert "/trial/output" in faults_of(api, body_with(code=code, output="outputs"))
 
 
+@pytest.mark.parametrize(("path", "said"), [("outputs/old.pt", "outputs/old.pt among them"), ("outputs", "outputs")])
+def test_an_output_folder_that_an_asset_of_code_has_files_in_is_refused(api: ApiService, path: str, said: str) -> None:
+    added(api, a_tree({"train.py": b"", path: b"weights"}), "trainer")
+
+    assert said in faults_of(api, body_with(code={"asset": "trainer"}, output="outputs"))["/trial/output"]
+    view = api.client.post(EXPERIMENTS, json=body_with(code={"asset": "trainer"}, output="results")).json()
+    assert view["trial"]["output"] == "results"
+
+
+def test_code_that_a_search_is_resumed_with_leaves_its_output_folder_alone(api: ApiService) -> None:
+    old, new = ({"files": [{"path": path, "content": ""}]} for path in ("train.py", "outputs/old.pt"))
+    digest = api.client.post(EXPERIMENTS, json=body_with(code=new)).json()["trial"]["code"]
+    view = api.client.post(EXPERIMENTS, json=body_with(code=old, output="outputs")).json()
+    resume = f"{EXPERIMENTS}/{view['id']}/resume"
+
+    for code in (new, digest):
+        refused = api.client.post(resume, json={"code": code})
+        assert refused.status_code == 422, refused.text
+        assert refused.json()["errors"][0]["pointer"] == "/code"
+        assert "outputs/old.pt" in refused.json()["errors"][0]["detail"]
+    assert "outputs/old.pt" in faults_of(api, body_with(code=digest, output="outputs"))["/trial/output"]
+    assert api.client.post(resume, json={"code": old}).status_code == 200
+
+
 def test_an_output_folder_inside_a_file_is_refused_and_one_beside_files_is_taken(api: ApiService) -> None:
     code = {"files": [{"path": "out", "content": ""}, {"path": "outputs2", "content": ""}]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tuner_service.cli.output.tables import (
     curve,
     duration_text,
     format_rows,
+    moment_text,
     number_text,
     parameters_text,
     print_object,
@@ -243,6 +245,20 @@ def test_who_watches_a_service_that_is_killed_is_told_how_to_go_on(capsys: pytes
     with pytest.raises(UnreachableError):
         follow(Killed(), "8f3k2")  # type: ignore[arg-type]  # as much of a client as is asked
     assert "`tuner resume 8f3k2 --wait` starts it and goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("zone", "said"), [("UTC", "2026-11-25 23:30:05+00:00"), ("Asia/Kolkata", "2026-11-26 05:00:05+05:30")]
+)
+def test_a_time_is_of_this_machine_and_says_its_distance_from_utc(
+    monkeypatch: pytest.MonkeyPatch, zone: str, said: str
+) -> None:
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", zone)
+        time.tzset()
+        assert moment_text("2026-11-25T23:30:05.123456+00:00") == moment_text("2026-11-25T23:30:05Z") == said
+    time.tzset()
+    assert moment_text(None) == "-"
 
 
 @pytest.mark.parametrize(("role", "said"), [("admin", "admin"), ("operator", "operator"), ("read_only", "read-only")])

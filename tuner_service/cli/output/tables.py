@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tuner_service.cli.output.exit_codes import safe
@@ -154,7 +155,10 @@ def duration_text(seconds: float | None) -> str:
 
 
 def moment_text(moment: str | None) -> str:
-    return "-" if moment is None else moment[:19].replace("T", " ")
+    """In the time of this machine, as the page shows it, with how far that is from UTC."""
+    if moment is None:
+        return "-"
+    return datetime.fromisoformat(moment).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def sparkline(values: Sequence[float], width: int = 20) -> str:
