@@ -55,6 +55,7 @@ def test_a_browser_is_given_a_file_that_only_its_owner_reads(
     code = code_in(file.read_text())
     said = capfd.readouterr()
     assert code not in said.out + said.err
+    assert "if it does not, or may not read the file: tuner open --print" in said.err  # as one that is a snap may not
     assert sign_in(api, {"code": code}).status_code == 201
 
 

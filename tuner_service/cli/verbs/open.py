@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
         made = client.make_code()
         address = client.url + made["path"]
     if not arguments.print and has_browser() and settings.home.is_dir() and _opened(settings.home, address):
-        say(f"the page of {client.url} opens in your browser; if it does not: tuner open --print")
+        otherwise = "if it does not, or may not read the file: tuner open --print"
+        say(f"the page of {client.url} opens in your browser; {otherwise}")
         return ExitCode.OK
     print(address)
     say(f"good once, and for {made['seconds']:g} seconds: open it in a browser")
