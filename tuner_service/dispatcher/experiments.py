@@ -7,7 +7,7 @@ from typing import Any
 
 from trials.wire.messages import RemoveExperiment
 from trials.wire.plain import to_plain
-from tuner_service.dispatcher import algorithms, archiving, devices, launching
+from tuner_service.dispatcher import algorithms, archiving, devices, importing, launching
 from tuner_service.dispatcher.changes import SearchSpaceRevision, StoredIdempotencyKey
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -19,8 +19,6 @@ from tuner_service.dispatcher.commands import (
     TrialStopped,
 )
 from tuner_service.dispatcher.effects import TellAll
-from tuner_service.dispatcher.items import ResultsImported
-from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
@@ -73,10 +71,8 @@ def create(step: Step, command: ExperimentCreated) -> None:
             experiment_id=xs.id, line=xs.experiment.next_line - 1, search_space=spec.search_space, at=step.at
         )
     )
-    for start in range(0, len(command.known), IMPORTED_OUTCOMES_LIMIT):
-        part = command.known[start : start + IMPORTED_OUTCOMES_LIMIT]
-        line = step.journal(xs, LineKind.OUTCOMES_IMPORTED, {"outcomes": to_plain(part)})
-        step.enqueue(xs, LineKind.OUTCOMES_IMPORTED, ResultsImported(line=line, outcomes=part))
+    if command.known:
+        importing.put(step, xs, command.known)
     algorithms.start_worker(step, xs)
 
 

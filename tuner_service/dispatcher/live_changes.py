@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trials.wire.plain import to_plain
-from tuner_service.dispatcher import experiments, growth
+from tuner_service.dispatcher import experiments, growth, importing
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
     ExperimentChanged,
@@ -15,7 +15,7 @@ from tuner_service.dispatcher.commands import (
     SearchSpaceChanged,
     TrialAdded,
 )
-from tuner_service.dispatcher.items import CustomTrialAdded, Queue, ResultsImported
+from tuner_service.dispatcher.items import CustomTrialAdded, Queue
 from tuner_service.dispatcher.limits import ADDED_TRIALS_LIMIT, IMPORTED_OUTCOMES_LIMIT, TUNER_QUEUE_LIMIT
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
@@ -154,9 +154,7 @@ def _import(step: Step, xs: ExperimentState, command: OutcomesImported) -> None:
         message = f"{len(command.outcomes)} results at once; send at most {IMPORTED_OUTCOMES_LIMIT} in one request"
         raise InputError([Fault(pointer="", message=message)])
     _require_room(xs)
-    payload = {"outcomes": to_plain(command.outcomes)}
-    line = step.journal(xs, LineKind.OUTCOMES_IMPORTED, payload)
-    step.enqueue(xs, LineKind.OUTCOMES_IMPORTED, ResultsImported(line=line, outcomes=command.outcomes))
+    importing.put(step, xs, command.outcomes)
     step.put_experiment(xs, replace(xs.experiment, tuner_waits=False))
 
 

@@ -11,6 +11,7 @@ from tests.unit.dispatcher.harness import CRASHED, STOPPED, Harness, an_intermed
 from trials.wire.messages import Launch, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher import importing
 from tuner_service.dispatcher.items import (
     CustomTrialAdded,
     NoMoreSuggestions,
@@ -477,3 +478,17 @@ def test_what_an_added_trial_ended_with_is_told_with_its_source(h: Harness) -> N
     ended = h.pending(Queue.TUNER)[-1]
     assert isinstance(ended, TrialEnded)
     assert (ended.outcome.number, ended.outcome.source, ended.outcome.status) == (3, "custom", TrialStatus.FAILED)
+
+
+def test_large_results_stand_on_several_lines_in_their_order(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parameters they have: a line is told a worker in one frame."""
+    monkeypatch.setattr(importing, "IMPORTED_LINE_CHARACTERS", 2 * len(repr({"lr": 0.5})))
+    h.begin()
+    h.import_outcomes(0.1, 0.2, 0.3, 0.4, 0.5)
+    known = [item for item in h.pending(Queue.TUNER) if isinstance(item, ResultsImported)]
+    assert [[outcome.value for outcome in item.outcomes] for item in known] == [[0.1, 0.2], [0.3, 0.4], [0.5]]
+
+    outcomes = tuple(outcome for item in known for outcome in item.outcomes)
+    other = Harness()
+    other.handle(c.ExperimentCreated(at=other.at, experiment_id=EXPERIMENT_ID, spec=a_spec(), known=outcomes))
+    assert [len(item.outcomes) for item in other.pending(Queue.TUNER) if isinstance(item, ResultsImported)] == [2, 2, 1]
