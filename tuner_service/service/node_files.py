@@ -53,6 +53,7 @@ from tuner_service.service.assets.asset_store import staging_of
 
 RECEIVED = "nodes"  # the folder in a home of what nodes send
 LINEAGES = "lineages"  # in it: the databases whose it may be, one a line
+UNKNOWN = "unknown"  # in place of one: of what was there before there was a list
 PARTS = "parts"  # of uploads, in the folder of what nodes send
 PART_KEPT_S = 86_400.0  # of one that nobody went on with
 CHECKPOINT_BYTES_LIMIT = 1 << 40
@@ -116,15 +117,26 @@ class NodeFiles:
         """At the start of a service."""
         self.drop_old_parts(now=now)
         if self._received.is_dir():
-            self._note_lineage()
+            with suppress(OSError):  # before anything of this database comes there it is tried again
+                self._note_lineage()
 
     def _note_lineage(self) -> None:
-        """What lies there may be of this database. Where that cannot be noted, nobody collects anything of it."""
-        known = lineages_of(self._home)
-        if self._lineage and self._lineage not in known:
+        """Before anything of this database lies there: it may be of it. OSError, with which nothing may be put there.
+
+        What an earlier version left there without a list may be of any database: that is noted, too.
+        """
+        if not self._lineage:
+            return
+        try:
+            known = set((self._received / LINEAGES).read_text(encoding="ascii").split())
+        except FileNotFoundError:
+            areas = (self._received / area for area in (CHECKPOINTS, LOGS))
+            known = {UNKNOWN} if any(area.is_dir() and any(area.iterdir()) for area in areas) else set()
+        except ValueError:  # it is damaged
+            known = {UNKNOWN}
+        if self._lineage not in known:
             text = "".join(f"{lineage}\n" for lineage in sorted({*known, self._lineage}))
-            with suppress(OSError):
-                write_atomically(str(self._received / LINEAGES), text.encode(), durable=True)
+            write_atomically(str(self._received / LINEAGES), text.encode(), durable=True)
 
     # ── names ───────────────────────────────────────────────────────────────────────────────────
     def outgoing(self, message: ToAgent) -> ToAgent:
@@ -219,9 +231,10 @@ class NodeFiles:
         its = (a for a in self._queries.attempts(key.experiment_id, key.number) if a.key == key)
         if not any(attempt.is_held_by(agent_id, nonce) for attempt in its):
             return
+        self._received.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._note_lineage()
         folder = self._logs_of(key, nonce)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._note_lineage()
         for stream, data in logs.items():
             path = folder / stream
             if not data:
@@ -270,7 +283,7 @@ class NodeFiles:
                 return here
             part = self._part(upload)
             part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not offset:
+            if offset + len(piece) == upload.size:
                 self._note_lineage()
             with part.open("ab") as file:
                 file.write(piece)

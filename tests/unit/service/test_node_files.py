@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Part, TrialStatus
-from tuner_service.service.node_files import PART_KEPT_S, PARTS, NodeFiles, Upload, lineages_of, logs_in
+from tuner_service.service.node_files import PART_KEPT_S, PARTS, UNKNOWN, NodeFiles, Upload, lineages_of, logs_in
 
 DIGEST = "a" * 64
 
@@ -84,6 +85,58 @@ def test_whose_files_a_home_keeps_is_noted_with_the_first_and_at_each_start(tmp_
     assert lineages_of(tmp_path) == {"first"}
     other.begin(now=0.0)
     assert lineages_of(tmp_path) == {"first", "second"}
+
+
+@pytest.mark.parametrize("area", ["checkpoints", "logs"])
+def test_of_what_an_earlier_version_left_without_a_list_it_is_not_known_whose_it_is(tmp_path: Path, area: str) -> None:
+    (tmp_path / "nodes" / area / "expt1").mkdir(parents=True)
+    mine, other = (_files_of(tmp_path, lineage) for lineage in ("mine", "other"))
+
+    mine.begin(now=0.0)
+
+    assert lineages_of(tmp_path) == {"mine", UNKNOWN}
+    other.begin(now=0.0)
+    mine.begin(now=0.0)
+    assert lineages_of(tmp_path) == {"mine", "other", UNKNOWN}
+
+
+def test_a_list_that_cannot_be_read_is_not_replaced_by_one_of_this_database_alone(tmp_path: Path) -> None:
+    lineages = tmp_path / "nodes" / "lineages"
+    lineages.mkdir(parents=True)  # an OSError, as of a disk
+    files = _files_of(tmp_path, "mine")
+    upload = _upload_of(b"checkpoint", tmp_path)
+
+    files.begin(now=0.0)
+    with pytest.raises(OSError, match="directory"):
+        files.put(upload, 0, b"checkpoint")
+
+    assert (upload.target.exists(), files.offset(upload)) == (False, 0), "of whom it is could not be noted"
+    lineages.rmdir()
+    lineages.write_bytes(b"\xff\n")
+    files.put(upload, 0, b"checkpoint")
+    files.begin(now=0.0)
+    assert lineages_of(tmp_path) == {"mine", UNKNOWN}
+
+
+def test_who_ends_an_upload_of_another_database_notes_its_own(tmp_path: Path) -> None:
+    one, other = (_files_of(tmp_path, lineage) for lineage in ("first", "second"))
+    upload = _upload_of(b"checkpoint", tmp_path)
+    one.put(upload, 0, b"check")
+
+    other.put(upload, 5, b"point")
+
+    assert lineages_of(tmp_path) == {"second"}
+    assert upload.target.read_bytes() == b"checkpoint"
+
+
+def _files_of(home: Path, lineage: str) -> NodeFiles:
+    queries = an_api_service().queries
+    return NodeFiles(home, queries, checkpoint_store="", asset_store="", staging=home / "staging", lineage=lineage)
+
+
+def _upload_of(data: bytes, home: Path) -> Upload:
+    target = home / "nodes" / "checkpoints" / "expt1" / "1" / "1-n1" / "file"
+    return Upload(target=target, size=len(data), digest=hashlib.sha256(data).hexdigest())
 
 
 @pytest.mark.parametrize(
