@@ -8,6 +8,8 @@ import pytest
 
 from trials.agent.forks.isolation import Fork, Spawn, choose, shadowed
 from trials.agent.forks.script import NotForkableError, is_interpreter, script_of
+from trials.agent.supervision.orders import ORDER_BYTES
+from trials.files import to_json
 
 PYTHON = "/opt/python/bin/python3"
 BASE = {"PATH": "/bin", "HOME": "/home/me", "CUDA_VISIBLE_DEVICES": "0,1", "TUNER_TOKEN": "secret"}
@@ -50,6 +52,21 @@ def test_what_cannot_be_forked_is_started_anew_and_says_why(spec: dict[str, Any]
 
     assert isinstance(found, Spawn)
     assert why in found.why
+
+
+LONG = "ü" * 100_000  # as long as a word of a command may be
+
+
+@pytest.mark.parametrize(
+    "command", [["python", f"-c{LONG}"], ["python", LONG], [f"/opt/{LONG}/python3", "train.py"]], ids=lambda _: "long"
+)
+def test_why_it_is_started_anew_fits_into_an_order_and_among_arguments_whatever_the_command_holds(
+    command: list[str],
+) -> None:
+    found = choose(an_attempt(command=command), base=BASE, preload=())
+
+    assert isinstance(found, Spawn)
+    assert len(to_json(found.why)) < ORDER_BYTES / 2
 
 
 def test_the_sdk_is_imported_once_for_scripts_that_report_and_not_for_those_whose_output_is_read() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +24,9 @@ from trials.agent.forks.supervising import SupervisorServer
 from trials.agent.home import Home
 from trials.agent.supervision import parent
 from trials.agent.supervision.attempt_life import START_AGAIN_S, START_TIMEOUT_S, Supervised
+from trials.agent.supervision.orders import ORDER_BYTES, send_order
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
-from trials.files import read_json, sync_file
+from trials.files import read_json, sync_file, to_json
 
 SPENT = 256  # as waitpid gives an exit code: this one is 1
 ORDER = {"why": "the command does not run Python"}
@@ -174,6 +177,19 @@ def test_of_an_attempt_whose_folder_is_gone_nothing_is_made(
     server._reap()
 
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_order_that_would_be_cut_is_not_sent(tmp_path: Path, more: int) -> None:
+    path = str(tmp_path / "orders")
+    order = {"start": "/folder", "why": ""}
+    order["why"] = "x" * (ORDER_BYTES - len(to_json(order)) + more)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as listening:
+        listening.bind(path)
+
+        assert send_order(path, order) is not bool(more)
+        if not more:
+            assert json.loads(listening.recv(ORDER_BYTES)) == order
 
 
 # ── the agent's side ────────────────────────────────────────────────────────────────────────────

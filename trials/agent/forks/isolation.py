@@ -11,7 +11,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
-from trials.agent.forks.script import NotForkableError, Script, is_interpreter, script_of
+from trials.agent.forks.script import WORD_SHOWN, NotForkableError, Script, is_interpreter, script_of
 from trials.agent.supervision.command import command_line, environment
 
 SERVERS_REMEMBERED = 64
@@ -65,7 +65,7 @@ def choose(attempt: Mapping[str, Any], *, base: Mapping[str, str], preload: Sequ
     given = spec["command"]
     if not given or not is_interpreter(given[0], python=spec.get("python"), own=local["python"]):
         if given and PurePath(given[0]).name.startswith("python"):
-            return Spawn(why=f"{command[0]} is another interpreter than the agent's {local['python']}")
+            return Spawn(why=f"{command[0][:WORD_SHOWN]} is another interpreter than the agent's {local['python']}")
         return Spawn(why="the command does not run Python")
     try:
         script = script_of(command)

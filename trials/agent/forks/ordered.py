@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from trials.agent.supervision.exits import exit_record
+from trials.agent.supervision.orders import ORDER_BYTES
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.records import Records
 from trials.files import is_still_there, to_json, write_atomically
@@ -26,7 +27,6 @@ from trials.processes.marks import FirstMemory
 from trials.wire.files import FILE_EXIT, FILES_FORMAT, FORMAT
 from trials.wire.texts import valid_text
 
-ORDER_BYTES = 8 << 10
 ORDERS_AT_ONCE = 64
 LISTENED_S = 1.0  # the file of the socket is looked for this often
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 FORKABLE_FLAGS = frozenset({"-u"})  # trials are unbuffered anyway
+WORD_SHOWN = 200  # characters of a word of the command, which may hold a whole program, in what is said of it
 _PYTHON_WORDS = ("python", "python3")
 
 
@@ -32,9 +33,9 @@ def script_of(command: list[str]) -> Script:
     if first in {"-m", "-c"} and rest:
         return Script("module" if first == "-m" else "code", rest[0], [first, *rest[1:]])
     if first.startswith("-"):
-        raise NotForkableError(f"the command has the interpreter's option {first}")
+        raise NotForkableError(f"the command has the interpreter's option {first[:WORD_SHOWN]}")
     if not first.endswith(".py"):
-        raise NotForkableError(f"{first!r} is no Python file")
+        raise NotForkableError(f"{first[:WORD_SHOWN]!r} is no Python file")
     return Script("file", first, words)
 
 
