@@ -90,10 +90,14 @@ class BridgeLink:
             except (OSError, ValueError):
                 self._rest = b""
 
+    def _close_orders(self) -> None:
+        """Not while another thread writes there: the number of what is closed may be another file's by then."""
+        with self._sending, suppress(OSError):
+            self._orders.close()
+
     def end(self) -> None:
         """Its nodes go on: the next bridge finds them."""
-        with suppress(OSError):
-            self._orders.close()
+        self._close_orders()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -115,8 +119,7 @@ class BridgeLink:
             logger.warning("ray_bridge_not_understood", extra={"why": str(exc)[:200]})
             self._process.kill()
         code = self._process.wait()
-        with suppress(OSError):
-            self._orders.close()
+        self._close_orders()
         self._on_end(code)
 
 

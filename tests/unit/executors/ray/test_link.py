@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ class Process:
     def kill(self) -> None:
         """It has ended."""
 
-    def wait(self) -> int:
+    def wait(self, _limit_s: float | None = None) -> int:
         return 3
 
 
@@ -105,3 +106,20 @@ def test_who_sends_to_a_bridge_that_was_stopped_does_not_wait_for_it(
     os.close(reading)
     process.stdin.close()
     assert [json.loads(line) for line in said.splitlines()] == frames
+
+
+@pytest.mark.parametrize("ends", ["by itself", "in order"])
+def test_the_pipe_is_never_closed_while_a_thread_may_write_into_it(
+    ends: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The number of a closed one may be another file's a moment later, which would get what was for the bridge."""
+    closing: list[bool] = []
+    process: Any = Process(b"")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: process)
+    link = BridgeLink(folder=tmp_path, python="", is_of_own=False, on_frame=lambda _: None, on_end=lambda _: None)
+    link._orders = SimpleNamespace(close=lambda: closing.append(link._sending.locked()))  # type: ignore[assignment]
+
+    (link._read if ends == "by itself" else link.end)()
+    process.stdin.close()
+
+    assert closing == [True]
