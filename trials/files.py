@@ -42,6 +42,11 @@ def is_scarce(error: OSError) -> bool:
     return error.errno in _SCARCE
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether it is for want of room, memory, processes or descriptors alone: later there may be some."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and (is_full_disk(error) or is_scarce(error)))
+
+
 def is_in_the_way(error: OSError) -> bool:
     """Whether what stands at the path is the reason, so that trying again does not help."""
     return error.errno in _IN_THE_WAY

@@ -24,7 +24,7 @@ from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
 from trials.agent.supervision.supervisor_loop import SUPERVISOR_LOG
-from trials.files import ATTEMPT_BYTES, is_full_disk, is_scarce, read_json, to_json, write_atomically, write_plainly
+from trials.files import ATTEMPT_BYTES, may_pass, read_json, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
 from trials.processes.logs import end_of
@@ -99,7 +99,7 @@ async def prepare(
         except ConnectionError:
             raise
         except OSError as error:
-            if _may_pass(error):
+            if may_pass(error):
                 raise NoRoomError(str(error)) from error
             raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     try:
@@ -109,15 +109,11 @@ async def prepare(
         if attempt is None or not given or attempt["spec"].get("world") != to_plain(launch.spec.world):
             attempt = _write_attempt(home, launch, folder, paths, has_devices=has_devices)
     except OSError as error:
-        if _may_pass(error):
+        if may_pass(error):
             raise NoRoomError(str(error)) from error
         raise CannotLaunchError(f"the folder of the attempt cannot be prepared: {error}") from error
     home.put_live(launch.nonce, folder)
     return folder, attempt
-
-
-def _may_pass(error: OSError) -> bool:
-    return is_full_disk(error) or is_scarce(error)
 
 
 def _parameters_of(attempt: dict[str, Any]) -> dict[str, Any]:

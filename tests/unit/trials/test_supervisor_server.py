@@ -101,6 +101,8 @@ def test_a_fork_that_finds_too_little_is_tried_again_for_a_minute(
         server._start_again()
     assert (kernel.forked, exit_of(folder)) == ([7], None)
 
+    kernel.ended = [(7, 0)]
+    server._reap()
     kernel.errors = [number, number]
     server._follow({"start": str(folder), **ORDER})
     kernel.now += START_TIMEOUT_S

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from trials.agent.forks.ordered import OrderedProcess, log
@@ -19,7 +20,7 @@ from trials.agent.supervision.attempt_life import START_AGAIN_S, START_TIMEOUT_S
 from trials.agent.supervision.parent import Parent
 from trials.agent.supervision.starting import execute
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM, SUPERVISOR_LOG, supervise
-from trials.files import create_once, is_full_disk, is_in_the_way, is_scarce, read_json, to_json
+from trials.files import create_once, is_in_the_way, is_scarce, may_pass, read_json, to_json
 from trials.processes.logs import end_of
 from trials.processes.parents import fork, leave_handlers
 from trials.wire.files import FILE_CLAIM
@@ -39,13 +40,13 @@ def serve(path: str) -> None:
 
 class _Launch:
     """An attempt that was ordered, ``due`` to be tried on the monotonic clock, and given up when that is refused after
-    ``until``. ``why`` it has its own supervisor.
+    ``until``. ``why`` it has its own supervisor. ``waits``: it was not to be had at first, and that was said.
     """
 
-    __slots__ = ("due", "folder", "until", "why")
+    __slots__ = ("due", "folder", "until", "waits", "why")
 
     def __init__(self, folder: str, why: str) -> None:
-        self.folder, self.why = folder, why
+        self.folder, self.why, self.waits = folder, why, False
         self.due = time.monotonic()
         self.until = self.due + START_TIMEOUT_S
 
@@ -75,7 +76,8 @@ class SupervisorServer(OrderedProcess):
     def _follow(self, order: dict[str, Any]) -> None:
         match order:
             case {"start": str(folder), "why": str(why)}:
-                self._start(_Launch(folder, why))
+                if all(known.folder != folder for known in [*self._started.values(), *self._waiting]):
+                    self._start(_Launch(folder, why))
             case {"end": True}:
                 self._end()
 
@@ -91,13 +93,16 @@ class SupervisorServer(OrderedProcess):
             pid = self._fork(launch)
         except Exception as error:  # noqa: BLE001  whatever it is: nobody else tells its agent
             if isinstance(error, OSError) and is_scarce(error) and time.monotonic() < launch.until:
-                self._try_later(launch)
+                self._try_later(launch, error)
             else:
-                self._refuse(launch.folder, error)
+                self._give_up(launch, error)
             return
         self._started[pid] = launch
 
-    def _try_later(self, launch: _Launch) -> None:
+    def _try_later(self, launch: _Launch, error: Exception) -> None:
+        if not launch.waits:
+            launch.waits = True
+            log(self._config, "launch_waits", folder=launch.folder, error=repr(error))
         launch.due = time.monotonic() + START_AGAIN_S
         self._waiting.append(launch)
 
@@ -109,7 +114,8 @@ class SupervisorServer(OrderedProcess):
             self._start(launch)
 
     def _fork(self, launch: _Launch) -> int:
-        sys.stderr.flush()  # or the child would write it again
+        with suppress(OSError):  # on a full disk it stays unwritten, which is no reason against a launch
+            sys.stderr.flush()  # or the child would write it again
         command = [sys.executable, "-I", "-S", supervisor.__file__, launch.folder, launch.why]
         self._first.prepare(nonce=None, command=command)
         pid = fork()
@@ -126,7 +132,6 @@ class SupervisorServer(OrderedProcess):
             self._first.show()
             leave_handlers()
             os.setsid()
-            os.closerange(FIRST_DESCRIPTOR, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208  numbers, not paths
             code = _supervise(launch)
         except BaseException as error:  # noqa: BLE001  a child that goes on would be a second server
             sys.excepthook(type(error), error, error.__traceback__)
@@ -148,29 +153,34 @@ class SupervisorServer(OrderedProcess):
         if not code:
             return
         if code == EXIT_NO_ROOM:
-            self._try_later(launch)
+            launch.until = time.monotonic() + START_TIMEOUT_S  # it was forked: a disk may be full for long
+            self._try_later(launch, ChildProcessError("there is no room to claim it"))
             return
+        said = end_of(f"{launch.folder}/{SUPERVISOR_LOG}", OUTPUT_TAIL_BYTES)
+        self._give_up(launch, ChildProcessError(f"the supervisor did not start: {said or code}"))
+
+    def _give_up(self, launch: _Launch, reason: Exception) -> None:
+        """It has failed, unless another supervisor has it: of several, only the first to claim it says how it ends."""
         try:
-            # Of several, only the first that claims it may say how it ended.
             is_ours = create_once(f"{launch.folder}/{FILE_CLAIM}", to_json(dict(self._parent.claim)))
         except FileNotFoundError:
             return  # its folder is gone
         except OSError as error:
             is_ours = is_in_the_way(error)
             if not is_ours:
-                self._try_later(launch)
+                self._try_later(launch, error)
         if is_ours:
-            said = end_of(f"{launch.folder}/{SUPERVISOR_LOG}", OUTPUT_TAIL_BYTES)
-            self._refuse(launch.folder, ChildProcessError(f"the supervisor did not start: {said or code}"))
+            self._refuse(launch.folder, reason)
 
 
 def _supervise(launch: _Launch) -> int:
     try:
+        os.closerange(FIRST_DESCRIPTOR, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208  numbers, not paths
         log_file = os.open(f"{launch.folder}/{SUPERVISOR_LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     except FileNotFoundError:
         return 0  # its folder is gone
-    except OSError as error:
-        if is_full_disk(error) or is_scarce(error):
+    except (OSError, MemoryError) as error:
+        if may_pass(error):
             return EXIT_NO_ROOM
         raise
     os.dup2(log_file, 1)
