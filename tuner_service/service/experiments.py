@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from trials.wire.limits import LOG_CHUNK_BYTES
 from tuner_service.config import Settings
@@ -110,7 +111,7 @@ class Experiments:
     knows_nodes: bool = True  # else agents are connected to another service, which alone can say of them
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
-    _creating: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _creating: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # by their keys
     _outcomes: Outcomes = field(init=False)
     _waiting: int = 0  # requests that wait for an end
 
@@ -127,7 +128,8 @@ class Experiments:
         if key is None:
             return await self._create(creation), False
         # Two requests with one key at once: the second looks only after the first is on disk.
-        async with self._creating:
+        turn = self._creating.setdefault(key.key, asyncio.Lock())
+        async with turn:
             await self._outcomes.settle()
             stored = await asyncio.to_thread(self.queries.idempotency_key, key.key)
             if stored is None:

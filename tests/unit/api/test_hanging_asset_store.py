@@ -73,3 +73,31 @@ def test_more_requests_than_threads_that_a_store_keeps_waiting_leave_the_reads_a
     files = HangingFiles(store._files)
     store._files = files  # type: ignore[assignment]
     asyncio.run(scene())
+
+
+def test_a_creation_with_a_key_that_the_store_keeps_waiting_leaves_those_with_other_keys_alone() -> None:
+    async def create(key: str, body: dict[str, Any]) -> tuple[int, str]:
+        answer = await api.client.ask("POST", EXPERIMENTS, json=body, headers={"idempotency-key": key})
+        return answer.status_code, answer.json()["id"]
+
+    async def scene() -> None:
+        late = [asyncio.ensure_future(create("one", needs)) for _ in range(2)]
+        try:
+            while not files.calls:
+                await asyncio.sleep(0)
+            status, other = await asyncio.wait_for(create("other", a_body()), 30)
+            assert status == 201
+        finally:
+            files.gate.set()
+        first, second = await asyncio.gather(*late)
+        assert first == second == (201, first[1]), "one experiment of one key"
+        assert {e.id for e in api.queries.experiments()} == {first[1], other}
+
+    api = an_api_service()
+    store, tree = api.services.assets.store, a_tree()
+    added(api, tree)
+    data = {"asset": f"sha256:{tree.id}", "inside": "data/b.txt"}
+    needs = a_body() | {"trial": {"command": "python train.py", "datasets": {"data": data}}}
+    files = HangingFiles(store._files)
+    store._files = files  # type: ignore[assignment]
+    asyncio.run(scene())

@@ -57,3 +57,37 @@ def test_one_that_waits_and_goes_away_gives_its_place_and_one_that_hangs_keeps_i
 
     store, threads = SlowStore(), StoreThreads()
     asyncio.run(scene())
+
+
+def test_where_no_thread_can_be_had_nothing_is_done_and_no_place_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scene() -> None:
+        with monkeypatch.context() as machine:
+            machine.setattr(threading.Thread, "start", no_thread)
+            for _ in range(THREADS + WAITING_LIMIT + 1):
+                with pytest.raises(UnavailableError, match="can't start new thread; try again"):
+                    await threads.run(store.answer)
+        assert await threads.run(lambda: "bytes") == "bytes"
+        assert store.asked == 0, "nobody waits for that"
+
+    store, threads = SlowStore(), StoreThreads()
+    asyncio.run(scene())
+
+
+def test_what_waits_when_the_service_ends_is_given_up() -> None:
+    async def scene() -> None:
+        taken = [asyncio.ensure_future(threads.run(store.answer)) for _ in range(THREADS + 1)]
+        while store.asked < THREADS:
+            await asyncio.sleep(0)
+        threads.close()
+        with pytest.raises(asyncio.CancelledError):
+            await taken[-1]
+        with pytest.raises(UnavailableError, match="shutdown"):
+            await threads.run(store.answer)
+        store.gate.set()
+        assert await asyncio.gather(*taken[:-1]) == ["bytes"] * THREADS
+
+    store, threads = SlowStore(), StoreThreads()
+    asyncio.run(scene())

@@ -27,7 +27,11 @@ class StoreThreads:
         self._under_way = 0
 
     async def run(self, work: Callable[[], Found]) -> Found:
-        """What ``work`` gives. UnavailableError where too many wait already, because the store is slow or hangs."""
+        """What ``work`` gives.
+
+        UnavailableError where too many wait already, because the store is slow or hangs, and where no thread can be
+        had.
+        """
         with self._lock:
             if self._under_way >= THREADS + WAITING_LIMIT:
                 raise UnavailableError(
@@ -46,10 +50,26 @@ class StoreThreads:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, work: Callable[[], Found], leave: Callable[[Future[Any]], None]) -> Found:
-        job = self._threads.submit(partial(contextvars.copy_context().run, work))
+        job: Future[Found] = Future()
         job.add_done_callback(leave)  # not when its client goes away: a call that hangs keeps its thread
+        begin = partial(_do, job, partial(contextvars.copy_context().run, work))
+        try:
+            self._threads.submit(begin).add_done_callback(lambda begun: begun.cancelled() and job.cancel())
+        except RuntimeError as exc:  # it may be taken by another thread all the same
+            if job.cancel():
+                raise UnavailableError(f"the asset store cannot be asked now: {exc}; try again") from exc
         return await asyncio.wrap_future(job)
 
     def _leave(self, _: Future[Any]) -> None:
         with self._lock:
             self._under_way -= 1
+
+
+def _do(job: Future[Found], work: Callable[[], Found]) -> None:
+    """Unless nobody waits for it any more."""
+    if not job.set_running_or_notify_cancel():
+        return
+    try:
+        job.set_result(work())
+    except BaseException as exc:  # noqa: BLE001  # whatever it was, it is told who waits
+        job.set_exception(exc)
