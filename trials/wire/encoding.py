@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from trials.wire.handshake import Greeting
-from trials.wire.limits import FRAME_MESSAGES_LIMIT, FRAME_VALUES_LIMIT
+from trials.wire.limits import FRAME_JOINED_BYTES, FRAME_MESSAGES_LIMIT, FRAME_VALUES_LIMIT
 from trials.wire.lines import fault_of
 from trials.wire.messages import FromAgent, Message, ToAgent
 from trials.wire.plain import ProtocolError, from_plain, to_plain
@@ -35,7 +35,14 @@ def frames(messages: Sequence[str]) -> list[str]:
     """Encoded messages in as few frames as there can be: several in one are a list."""
     if len(messages) == 1:
         return list(messages)
-    parts = [messages[start : start + FRAME_MESSAGES_LIMIT] for start in range(0, len(messages), FRAME_MESSAGES_LIMIT)]
+    parts: list[list[str]] = []
+    characters = 0
+    for message in messages:
+        characters += len(message)
+        if not parts or len(parts[-1]) == FRAME_MESSAGES_LIMIT or characters > FRAME_JOINED_BYTES:
+            parts.append([])
+            characters = len(message)
+        parts[-1].append(message)
     return [f"[{','.join(part)}]" for part in parts]
 
 

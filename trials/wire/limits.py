@@ -21,6 +21,7 @@ LOG_INLINE_BYTES = 64 << 10  # of a stream, in Exited; what is longer goes over 
 MESSAGE_LIMIT_BYTES = 64 << 20  # a longer message from the service closes the channel
 DEVICES_LIMIT = 1_024  # of a node, MIG instances included; what there is beyond is not looked at
 FRAME_VALUES_LIMIT = 100_000  # texts, numbers, lists and objects in a frame for the service; one of more is not read
+FRAME_JOINED_BYTES = 4 * 2**20  # of messages in one frame; only one that is longer by itself makes a longer frame
 FRAME_MESSAGES_LIMIT = 64  # in one frame at most; more go into further frames
 NOT_UNDERSTOOD_LIMIT = 100  # answers of that kind on one connection; what comes beyond is only logged
 OUTPUT_FILES_LIMIT = 100_000  # of what a trial leaves; what is beyond is left out, and the output incomplete

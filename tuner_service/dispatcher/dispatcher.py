@@ -43,6 +43,7 @@ from tuner_service.dispatcher.step import Step, report_count
 from tuner_service.dispatcher.totals import Totals, totals_of
 from tuner_service.domain.node_kinds import NodeKind
 from tuner_service.domain.resources import QuotaGroup
+from tuner_service.domain.steps import Steps
 
 
 class Dispatcher:
@@ -73,7 +74,7 @@ class Dispatcher:
             changed_space=loaded.search_space,
         )
         for number in xs.trials:
-            xs.seen_steps[number] = set(loaded.seen_steps.get(number, ()))
+            xs.seen_steps[number] = Steps(loaded.seen_steps.get(number, ()))
         for checkpoint in loaded.checkpoints:
             if not checkpoint.damaged:
                 xs.checkpoints.setdefault(checkpoint.number, []).append(checkpoint)

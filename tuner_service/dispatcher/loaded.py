@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,7 @@ class LoadedExperiment:
     trials: tuple[Trial, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     unanswered: dict[Queue, tuple[QueueItem, ...]] = field(default_factory=dict)
-    seen_steps: dict[int, frozenset[int]] = field(default_factory=dict)
+    seen_steps: Mapping[int, Set[int]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     search_space: dict[str, Any] | None = None
     damage: str = ""

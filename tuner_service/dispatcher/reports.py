@@ -139,9 +139,8 @@ class _Progress:
             self._is_changed = True
             return None
         value = values.get(self._objective.metric)
-        if value is None or record.step is None or record.step in self._seen:
+        if value is None or record.step is None or not self._seen.add(record.step):
             return None
-        self._seen.add(record.step)
         self._last_step, self._last, self._last_metrics, self._last_index = record.step, value, values, self._phase
         self._is_changed = True
         if self._objective.better(value, self._best):

@@ -235,7 +235,7 @@ def pause_judged_trial(ts: TrialStep, item: MetricsReported, advice: PauseAdvise
     at_step = item.reports[item.sequences.index(advice.sequence)].step
     if ts.spec.deterministic:
         ts.put(replace(endings.cut_after(ts, ts.trial, item, advice.sequence), reports_line=item.line))
-        ts.xs.seen_steps[ts.number] = {seen for seen in ts.xs.seen_steps[ts.number] if seen <= at_step}
+        ts.xs.seen_steps[ts.number] = ts.xs.seen_steps[ts.number].upto(at_step)
         endings.forget_beyond(ts, at_step)
         ts.move_rungs(ts.trial.rungs.reached(at_step))
         if ts.attempt is None and not endings.has_saved_at_rung(ts):

@@ -16,6 +16,7 @@ from tuner_service.dispatcher.ledger import Held, Ledger
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
 from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
 from tuner_service.domain.resources import Node, QuotaGroup
+from tuner_service.domain.steps import Steps
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 
 # Pauses after which a worker would only fail again: the next one is started by a resume.
@@ -76,7 +77,7 @@ class ExperimentState:
     ordered_at: dict[int, float] = field(default_factory=dict)  # when its agent was last told to start or stop it
     held_until: dict[int, float] = field(default_factory=dict)  # waiting trials that pause before their next attempt
     checkpoints: dict[int, list[Checkpoint]] = field(default_factory=dict)  # oldest first
-    seen_steps: dict[int, set[int]] = field(default_factory=dict)
+    seen_steps: dict[int, Steps] = field(default_factory=dict)
     rejected_records: dict[int, int] = field(default_factory=dict)
     over: set[int] = field(default_factory=set)  # whose live attempt has ended, and some of its reports are to come
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})

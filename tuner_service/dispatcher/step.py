@@ -17,6 +17,7 @@ from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.replacing import replaced
 from tuner_service.domain.rungs import Rungs
+from tuner_service.domain.steps import Steps
 from tuner_service.domain.trial import Attempt, AttemptStatus, Checkpoint, Trial, TrialReason, TrialStatus
 
 ReasonT = TypeVar("ReasonT", TrialReason, ExperimentReason)
@@ -119,7 +120,7 @@ class Step:
 
     def add_trial(self, xs: ExperimentState, trial: Trial) -> None:
         xs.note(trial)
-        xs.seen_steps[trial.number] = set()
+        xs.seen_steps[trial.number] = Steps()
         self.changes.trials[xs.id, trial.number] = trial
         self.state.placement_is_due = True
         counts = dict(xs.experiment.counts)

@@ -13,6 +13,7 @@ from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
 from tuner_service.domain.errors import RowsDamagedError
 from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.steps import Steps
 from tuner_service.domain.trial import (
     FINAL_STATUSES,
     Attempt,
@@ -143,14 +144,14 @@ def _checkpoints(connection: Connection, only: ExperimentId | None) -> dict[Expe
     return grouped
 
 
-def _seen_steps(connection: Connection, trials: Iterable[Trial]) -> dict[tuple[ExperimentId, int], frozenset[int]]:
+def _seen_steps(connection: Connection, trials: Iterable[Trial]) -> dict[tuple[ExperimentId, int], Steps]:
     m = tables.metrics
     seen = {}
     for trial in trials:
-        query = select(m.c.step).where(
-            m.c.experiment_id == trial.experiment_id, m.c.number == trial.number, m.c.first, m.c.step.is_not(None)
-        )
-        seen[trial.experiment_id, trial.number] = frozenset(connection.scalars(query))
+        of_trial = (m.c.experiment_id == trial.experiment_id, m.c.number == trial.number)
+        query = select(m.c.step).where(*of_trial, m.c.first, m.c.step.is_not(None))
+        query = query.order_by(m.c.attempt, m.c.sequence)  # as the key has them: so they ascend, mostly
+        seen[trial.experiment_id, trial.number] = Steps(connection.scalars(query))
     return seen
 
 

@@ -21,7 +21,7 @@ from trials.wire.encoding import (
     messages_in,
 )
 from trials.wire.handshake import Greeting, Leave
-from trials.wire.limits import FRAME_MESSAGES_LIMIT
+from trials.wire.limits import FRAME_JOINED_BYTES, FRAME_MESSAGES_LIMIT
 from trials.wire.messages import Acknowledge
 from trials.wire.plain import ProtocolError
 
@@ -109,6 +109,18 @@ def test_one_message_is_its_own_frame() -> None:
 
     assert frames(said) == said
     assert frames([]) == []
+
+
+def test_large_messages_have_frames_of_their_own_and_short_ones_share_what_is_left() -> None:
+    """A peer refuses a frame beyond a size, and would be sent the same one for ever."""
+    large, short = "x" * (FRAME_JOINED_BYTES - 10), "y" * 8
+
+    assert frames([short, large, short, large, large, short, short]) == [
+        f"[{short},{large}]",
+        f"[{short},{large}]",
+        f"[{large},{short}]",
+        f"[{short}]",
+    ]
 
 
 @pytest.mark.parametrize(
