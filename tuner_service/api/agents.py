@@ -75,6 +75,7 @@ from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import blob_for, checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
+from tuner_service.service.hanging_commits import Outcomes
 from tuner_service.service.node_files import logs_in
 from tuner_service.service.outputs import take_in
 from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_lines
@@ -175,27 +176,30 @@ class _Connection:
                 fields = {"agent": hello.agent_id, "attempt": attempt.key, "error": attempt.unreadable}
                 logger.error("attempt_left_alone", extra=fields)
         try:
+            if trouble := self._services.runner.commit_hangs():  # each that waited for it would be two more commands
+                raise UnavailableError(trouble)
             self._hub.add(self._channel)
-        except ConflictError as exc:
+        except (ConflictError, UnavailableError) as exc:
             logger.warning("agent_refused", extra={"agent": hello.agent_id, "host": hello.host, "error": str(exc)})
-            await self._socket.send_text(encode(Refused(reason=str(exc))))
+            if isinstance(exc, ConflictError):
+                await self._socket.send_text(encode(Refused(reason=str(exc))))
             await self._socket.close(PROTOCOL_ERROR)
             return
         writer = asyncio.create_task(self._write())
         try:
-            await self._submit_and_wait(
-                AgentConnected(
-                    at=self._now(),
-                    agent_id=hello.agent_id,
-                    cpus=hello.resources.cpus,
-                    memory_bytes=hello.resources.memory_bytes,
-                    attempts=hello.attempts,
-                    devices=_devices(hello.resources.devices),
-                    labels=hello.node.labels,
-                    trouble=hello.node.trouble,
-                    drained=hello.node.drained,
-                )
+            connected = AgentConnected(
+                at=self._now(),
+                agent_id=hello.agent_id,
+                cpus=hello.resources.cpus,
+                memory_bytes=hello.resources.memory_bytes,
+                attempts=hello.attempts,
+                devices=_devices(hello.resources.devices),
+                labels=hello.node.labels,
+                trouble=hello.node.trouble,
+                drained=hello.node.drained,
             )
+            # While a commit hangs nobody waits for it: the agent tries again by and by.
+            await Outcomes(self._services.runner.commit_hangs).wait(self._services.runner.submit(connected))
             await self._read_until_hung_up()
         except TunerServiceError as exc:
             logger.warning("agent_not_welcomed", extra={"agent": hello.agent_id, "error": str(exc)})
@@ -442,7 +446,7 @@ class _Connection:
                 at=self._now(), agent_id=self._hello.agent_id, key=offered.key, nonce=offered.nonce, output=output
             )
             try:
-                await self._submit_and_wait(command)
+                await asyncio.shield(asyncio.wrap_future(self._services.runner.submit(command)))
             except TunerServiceError as exc:
                 error = str(exc)
         self._send(OutputStored(nonce=offered.nonce, error=error))
@@ -467,9 +471,6 @@ class _Connection:
         if isinstance(future.exception(), UnavailableError):
             with suppress(RuntimeError):  # the service has ended
                 self._close()
-
-    async def _submit_and_wait(self, command: Command) -> None:
-        await asyncio.shield(asyncio.wrap_future(self._services.runner.submit(command)))
 
 
 def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> c.PartPrepared:

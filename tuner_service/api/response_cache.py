@@ -94,9 +94,10 @@ class ResponseCache:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = self._find_read(scope["path"]) if may_share(scope) else None
-        version = None if read is None else await version_of(self._queries)
-        role = None if version is None else role_of(HTTPConnection(scope))
-        if read is None or version is None or role not in PEOPLE:
+        role = None if read is None else role_of(HTTPConnection(scope))
+        # A server may have to be asked for it: strangers ask nobody.
+        version = await version_of(self._queries) if role in PEOPLE else None
+        if read is None or version is None:
             await self._app(scope, receive, send)
             return
         note_route(scope, read.route)

@@ -159,7 +159,12 @@ def _import(step: Step, xs: ExperimentState, command: OutcomesImported) -> None:
 
 
 def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) -> None:
-    """Holds for what is asked for from this line on, in any status. The spec keeps the space it began with."""
+    """Holds for what is asked for from this line on, in any status. The spec keeps the space it began with.
+
+    Who sends it again before the first was committed changes nothing.
+    """
+    if command.search_space == xs.changed_space:
+        return
     _require_room(xs)
     growth.search_from_now_on(step, xs, command.search_space)
 

@@ -83,7 +83,9 @@ class ExperimentState:
     queues: dict[Queue, QueueState] = field(default_factory=lambda: {q: QueueState() for q in Queue})
     worker: WorkerState = field(default_factory=WorkerState)
     warned_of_no_checkpoint: bool = False  # that trials begin anew when they are promoted
-    changed_space: dict[str, Any] | None = None  # the newest search space, where scripts may add to it
+    changed_space: dict[str, Any] | None = (
+        None  # the newest search space, where scripts may add to it, or a person changed it since the start
+    )
     # What of ``trials`` is asked for after every command, and follows from them: see ``note``.
     waiting: set[int] = field(default_factory=set)  # for an attempt
     wanting: set[int] = field(default_factory=set)  # parameters that nobody has chosen yet

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from tuner_service.api.agents import _Connection, _greeted
 from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
 from tuner_service.domain.errors import ConflictError, UnavailableError
 from tuner_service.service.cluster import AgentHub
+from tuner_service.service.hanging_commits import Outcomes
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
 RECORD = ExitRecord(cause=ExitCause.EXITED, code=0)
@@ -50,6 +52,7 @@ class Script:
     def __init__(self, frames: list[str], on_command: Callable[[AgentHub, Any], None] = lambda *_: None) -> None:
         self.sent: list[dict[str, Any]] = []
         self.commands: list[Any] = []
+        self.hangs = ""  # what is wrong with the commit at hand
         self._frames = frames
         self._on_command = on_command
         self.hub = AgentHub()
@@ -69,6 +72,9 @@ class Script:
         done: Future[None] = Future()
         done.set_result(None)
         return done
+
+    def commit_hangs(self) -> str:
+        return self.hangs
 
     async def receive(self) -> dict[str, Any]:
         await asyncio.sleep(0)
@@ -100,6 +106,37 @@ def test_nothing_is_said_before_the_welcome() -> None:
     assert [message["kind"] for message in script.sent] == ["welcome", "acknowledge"]
     assert script.sent[1]["nonce"] == "n"
     assert isinstance(script.commands[-1], AgentDisconnected)
+
+
+def test_while_a_commit_hangs_an_agent_that_connects_leaves_no_command_however_often_it_tries() -> None:
+    script = Script([], welcome)
+    script.hangs = "a commit has not returned for 12 s"
+    for _ in range(3):
+        script.run(a_hello())
+
+    assert (script.commands, script.sent) == ([], []), "it is told nothing final"
+    script.hangs = ""
+    script.run(a_hello())
+    assert [message["kind"] for message in script.sent] == ["welcome"]
+
+
+def test_an_agent_whose_welcome_waits_for_a_commit_that_hangs_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Script):
+        def submit(self, command: Any) -> Future[None]:
+            self.commands.append(command)
+            self.hangs = "a commit has not returned for 12 s"
+            return Future()
+
+    async def talk() -> None:
+        async with asyncio.timeout(30):
+            await hanging.talk(a_hello())
+
+    monkeypatch.setattr(agents, "Outcomes", partial(Outcomes, look_s=0))
+    hanging = Hanging([])
+    asyncio.run(talk())
+
+    assert [type(command) for command in hanging.commands] == [AgentConnected, AgentDisconnected]
+    assert hanging.sent == []
 
 
 def test_more_lines_in_one_message_than_an_agent_sends_are_not_taken() -> None:

@@ -28,8 +28,10 @@ class Database:
     state: int = 1
     unknown: bool = False
     version_waits: bool = False
+    asked: int = 0
 
     def version(self) -> int | None:
+        self.asked += 1
         return None if self.unknown else self.state
 
 
@@ -86,6 +88,17 @@ def test_equal_reads_between_two_commits_are_built_once(world: World) -> None:
 
     assert answers == [f"{LIST} 1"] * 5
     assert world.builder.built == 1
+
+
+def test_for_a_stranger_nobody_asks_the_database(world: World) -> None:
+    """Of a server that hangs each question keeps a thread."""
+    world.database.version_waits = True
+    for token in ("unknown", AGENT_TOKEN):
+        run(world.ask(token=token))
+
+    assert world.database.asked == 0
+    run(world.ask())
+    assert world.database.asked == 1
 
 
 def test_a_read_after_a_commit_sees_it(world: World) -> None:

@@ -51,6 +51,18 @@ def test_a_branch_that_is_asked_for_twice_makes_one_revision(h: Harness) -> None
     assert len(spaces(h)) == 3
 
 
+def test_a_space_that_is_set_twice_in_a_row_makes_one_revision(h: Harness) -> None:
+    """As a client does whose connection broke: what it sends again may come before the first is committed."""
+    h.run(trials=1, budget=ALONE)
+    h.change_space(lr=SIZE)
+    h.change_space(lr=SIZE)
+    assert spaces(h) == [{"lr": SIZE}]
+
+    h.change_space(lr=KIND)
+    h.change_space(lr=SIZE)
+    assert spaces(h) == [{"lr": SIZE}, {"lr": KIND}, {"lr": SIZE}]
+
+
 def test_the_space_goes_on_growing_from_the_newest_after_a_restart(h: Harness) -> None:
     run(h)
     h.report(1, missing(kind=KIND))
