@@ -15,13 +15,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from trials.agent.attempts import HeldAttempt, keeps_output, load_attempt
-from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
+from trials.agent.attempts import PARENT_STOPPED, HeldAttempt, keeps_output, load_attempt
+from trials.agent.devices.node import NodeDevices
 from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder, tidy
 from trials.agent.launching import (
-    CannotBeGivenError,
-    CannotLaunchError,
+    CAUSES,
     NoRoomError,
     give_parameters,
     prepare,
@@ -34,10 +33,11 @@ from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.joined import fetch_secrets
 from trials.agent.moving.node_cache import NodeCache
 from trials.agent.node_facts import FactsOfNode
-from trials.agent.parts import PortTakenError, ReadyParts
+from trials.agent.parts import ReadyParts
 from trials.agent.removing import delete_checkpoint, remove_folders
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
+from trials.files import may_pass
 from trials.processes.control_group_moves import GroupMoves
 from trials.processes.detached import EndWatch
 from trials.processes.ending import kill_tree
@@ -52,18 +52,7 @@ LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
 NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
-PARENT_STOPPED = (
-    "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
-    "it was continued"
-)
 NEVER_STARTED = "it was stopped before it started"
-# Why an attempt cannot be started, and how it ends then; the first that fits.
-_CAUSES: dict[type[Exception], ExitCause] = {
-    PortTakenError: ExitCause.NOT_READY,
-    DeviceUnavailableError: ExitCause.DEVICE_UNAVAILABLE,
-    CannotBeGivenError: ExitCause.ASSETS_MISSING,
-    CannotLaunchError: ExitCause.LAUNCH_FAILED,
-}
 logger = logging.getLogger(__name__)
 
 
@@ -81,10 +70,8 @@ class Agent:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ends = EndWatch()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._without_room: set[str] = set()
-        self._given_up: set[str] = set()
+        self._without_room, self._given_up, self._seen_end = set[str](), set[str](), set[str]()
         self._ending_damaged: dict[asyncio.Task[None], str] = {}  # with the experiment
-        self._seen_end: set[str] = set()
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices, self.facts = NodeDevices(self._holders), FactsOfNode(home)
         self._moves, self._stopped = GroupMoves(), StoppedParents()
@@ -158,6 +145,7 @@ class Agent:
     def look_thoroughly(self) -> None:
         """As look(), and notice supervisors whose end nothing announced."""
         self.look()
+        self._forks.look_for_unclaimed()
         self._forks.end_idle()
         running = [held for held in self.held.values() if held.exit is None and held.unreadable is None]
         parents = [held.supervisor for held in running if held.supervisor is not None]
@@ -272,8 +260,8 @@ class Agent:
         except NoRoomError as error:
             logger.error("no_room", extra={"nonce": launch.nonce, "error": error})
             return  # the service repeats the launch while nobody says that it started
-        except (*_CAUSES,) as error:
-            cause = next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
+        except (*CAUSES,) as error:
+            cause = next(cause for kind, cause in CAUSES.items() if isinstance(error, kind))
             logger.warning("not_launched", extra={"nonce": launch.nonce, "cause": cause.value, "error": error})
             self._spend(launch, cause, tail=str(error))
             return
@@ -295,19 +283,30 @@ class Agent:
         self._hold(held)
 
     def _spawn(self, held: HeldAttempt, *, why: str, is_started: bool = False) -> None:
-        fields = {"nonce": held.nonce, "attempt": held.key, "isolation": "spawn", "why": why}
-        logger.info("launched", extra=fields)
+        logger.info("launched", extra={"nonce": held.nonce, "attempt": held.key, "isolation": "spawn", "why": why})
         if not is_started:
             self._children[held.nonce] = spawn_supervisor(held.folder, why=why)
 
     def _lost_by_fork_server(self, folders: list[Path]) -> None:
-        """Their fork server has ended; those it had not claimed are started by supervisors of their own."""
+        """Their server has ended, or does not follow; those not claimed are started by supervisors of their own."""
         for folder in folders:
-            held = load_attempt(folder)
-            if held is not None and held.supervisor is None and held.exit is None:
-                held = self.held.get(held.nonce, held)
-                self._spawn(held, why="the process that it was to be forked from has ended")
-                self._follow(held)
+            if (held := self.held.get(folder.name.partition("-")[2])) is not None:
+                self.look_at(held)
+                self._supervise(held, why="the process that it was to be forked from has ended, or took too long")
+
+    def _supervise(self, held: HeldAttempt, *, why: str, is_started: bool = False) -> None:
+        """Start its supervisor, now or once there is room for one, and follow it."""
+        if held.exit is not None or held.damage is not None or held.unreadable is not None:
+            return
+        try:
+            if held.supervisor is None:
+                self._spawn(held, why=why, is_started=is_started)
+            self._follow(held)
+        except Exception as error:  # noqa: BLE001  of one attempt, whatever it is: the others go on
+            if may_pass(error):
+                self._spawn_later(held, why=why)
+            else:
+                self.give_up(held, error)
 
     def _spend(self, order: Launch | Prepare | Stop, cause: ExitCause, *, tail: str, reason: str | None = None) -> None:
         lineage = "" if isinstance(order, Stop) else order.lineage
@@ -352,18 +351,21 @@ class Agent:
         if held.is_supervised():  # ours came second; another one has claimed the nonce
             self._follow(held)
         elif child is not None and child.returncode == EXIT_NO_ROOM and held.supervisor is None:
-            self._run(self._spawn_again(held))
+            self._spawn_later(held, why="the disk was full")
         else:
             self._run(self._record_loss(held))
 
-    async def _spawn_again(self, held: HeldAttempt) -> None:
-        """The disk had no room for the claim; nothing was started, and a full disk is no failure of the trial."""
+    def _spawn_later(self, held: HeldAttempt, *, why: str) -> None:
+        """There was no room for a supervisor or its claim: nothing was started, which is no failure of the trial."""
         logger.error("no_room", extra={"nonce": held.nonce, "attempt": held.key})
         self._without_room.add(held.nonce)
+        self._run(self._spawn_again(held, why=why))
+
+    async def _spawn_again(self, held: HeldAttempt, *, why: str) -> None:
         await asyncio.sleep(NO_ROOM_PAUSE_S)
+        is_started = await self._forks.supervise(held.folder, nonce=held.nonce, why=why)
         self._without_room.discard(held.nonce)
-        self._spawn(held, why="the disk was full")
-        self._follow(held)
+        self._supervise(held, why=why, is_started=is_started)
 
     async def _record_loss(self, held: HeldAttempt) -> None:
         if held.supervisor is None:
@@ -397,6 +399,10 @@ class Agent:
         logger.info("stopping", extra={"nonce": held.nonce, "attempt": held.key, "reason": order.reason})
         held.order_stop(grace_s=order.grace_s, reason=order.reason)
         held.signal_supervisor(signal.SIGCONT)
+        if held.supervisor is None and held.damage is None:  # who claims it first decides; no server is waited for
+            with contextlib.suppress(OSError):  # on a full disk its supervisor finds the order, once it has claimed it
+                held.spend(ExitCause.STOPPED, tail=NEVER_STARTED, reason=order.reason)
+            self.look_at(held)
         asyncio.get_running_loop().call_later(max(0.0, order.grace_s) + SUPERVISOR_GRACE_S, self._end_by_force, held)
 
     def _end_by_force(self, held: HeldAttempt) -> None:

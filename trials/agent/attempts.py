@@ -56,6 +56,10 @@ from trials.wire.texts import valid_text
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
 TEXT_BYTES = 200  # of a word in a record, in characters
 SOCKET_PATH_BYTES = 107
+PARENT_STOPPED = (
+    "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
+    "it was continued"
+)
 logger = logging.getLogger(__name__)
 
 
@@ -243,7 +247,11 @@ class HeldAttempt:
         return self._write_exit(ExitCause.HOST_REBOOTED if rebooted else ExitCause.SUPERVISOR_LOST, stop, self._tail())
 
     def spend(self, cause: ExitCause, *, tail: str = "", reason: str | None = None) -> None:
-        """End an attempt that never ran, so that it never will; does nothing if a supervisor was first."""
+        """End an attempt that never ran, so that it never will; does nothing if a supervisor was first.
+
+        OSError where the disk has no room: it was not spent.
+        """
+        is_ours = False
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             own, claim = _own_claim(), str(self.folder / FILE_CLAIM)
@@ -251,11 +259,18 @@ class HeldAttempt:
                 if read_json(claim) is not None:
                     return
                 write_atomically(claim, own, durable=True)  # a power loss took what stood in it, and who had made it
+            is_ours = True
         except OSError as error:
             if not is_in_the_way(error):
                 raise
             # Where it cannot be written down nothing can be started from it either.
-        self.end(self._write_exit(cause, None if reason is None else {"reason": reason}, tail))
+        try:
+            record = self._write_exit(cause, None if reason is None else {"reason": reason}, tail)
+        except OSError:
+            if is_ours:
+                os.unlink(claim)  # noqa: PTH108  nothing was started from it
+            raise
+        self.end(record)
 
     def end(self, record: dict[str, Any]) -> None:
         """It has ended so, whether or not that could be written down."""

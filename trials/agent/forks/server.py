@@ -44,6 +44,9 @@ class Server:
         self.problem: str | None = None
         self.loaded: frozenset[str] = frozenset()
         self.given: dict[str, Path] = {}
+        self.claimed_by: dict[
+            str, float
+        ] = {}  # of given ones, until when on the monotonic clock, where that is looked at
         self.used_at = time.monotonic()
         self.ready = asyncio.Event()
         self._library_folders = (*_LIBRARY_FOLDERS, f"{home.sdk}/")

@@ -25,7 +25,7 @@ from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.logs import end_of
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
-from trials.wire.files import FILE_ATTEMPT, FILES_FORMAT, FOLDER_WORK, FORMAT
+from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.log_lines import ENV_LOG_FORMAT
 from trials.wire.records import ProcessRecord
 from trials.wire.sockets import wake_socket_path
@@ -39,13 +39,15 @@ TAIL_BYTES = 8_000  # of the log of one that did not start
 FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
 ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
+SUPERVISOR_ORDER_TIMEOUT_S = 0.1  # and the server of supervisors, as a start without it takes no longer
+CLAIM_TIMEOUT_S = 30.0  # after which an attempt whose supervisor was ordered, and that nobody has claimed, gets another
 ORDER_PAUSE_S = 0.005  # before an order that found its queue full is sent again
 ENV_AGENT_IDLE = "TUNER_AGENT_IDLE_EXIT_S"
 logger = logging.getLogger(__name__)
 
 
 class ForkServers:
-    """``on_lost``: a server ended before it had claimed these attempts."""
+    """``on_lost``: these attempts were given to a server, and it has ended, or nobody has claimed them for long."""
 
     def __init__(self, home: Home, *, on_lost: Callable[[list[Path]], None]) -> None:
         self._home = home
@@ -94,6 +96,7 @@ class ForkServers:
         """Let a supervisor be forked for the attempt in ``folder``, which is not forked itself because of ``why``.
 
         False where that cannot be done now: the caller starts one, and does not wait for the server of supervisors.
+        What that has taken and nobody claims is given to ``on_lost`` by ``look_for_unclaimed``.
         """
         wanted = of_supervisors(os.environ, python=sys.executable)
         server = self._up_to_date(wanted.key)
@@ -104,7 +107,12 @@ class ForkServers:
                     self._start(wanted)
             return False
         order = {"start": str(folder), "why": why}
-        return server.ready.is_set() and await self._order(server, order, nonce=nonce, folder=folder)
+        if not server.ready.is_set() or not await self._order(
+            server, order, nonce=nonce, folder=folder, timeout_s=SUPERVISOR_ORDER_TIMEOUT_S
+        ):
+            return False
+        server.claimed_by[nonce] = time.monotonic() + CLAIM_TIMEOUT_S
+        return True
 
     async def _server_of(self, choice: Fork, learned: Sequence[str]) -> Server | str:
         """One that has imported what was ``learned``: waited for where a trial would take as long for it by itself."""
@@ -113,10 +121,12 @@ class ForkServers:
             return "the fork server is not ready yet"
         return await self._server(choice, timeout_s=LEARNED_WAIT_S)
 
-    async def _order(self, server: Server, order: dict[str, Any], *, nonce: str, folder: Path) -> bool:
+    async def _order(
+        self, server: Server, order: dict[str, Any], *, nonce: str, folder: Path, timeout_s: float = ORDER_TIMEOUT_S
+    ) -> bool:
         """Whether the server has it, and the attempt of ``nonce`` with it."""
         server.used_at = time.monotonic()
-        deadline = time.monotonic() + ORDER_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while not send_order(server.orders, order):
             if time.monotonic() > deadline or not server.is_alive():
                 return False
@@ -321,6 +331,20 @@ class ForkServers:
         for server in list(self._servers.values()):
             if server.ready.is_set() and not server.given and time.monotonic() - server.used_at > FORK_SERVER_IDLE_S:
                 self._let_go(server)
+
+    def look_for_unclaimed(self) -> None:
+        """Take back what the server of supervisors was given and has not followed in its time, for whatever reason."""
+        now = time.monotonic()
+        for server in [*self._servers.values(), *self._leaving]:
+            late = []
+            for nonce in [nonce for nonce, until in server.claimed_by.items() if until <= now]:
+                del server.claimed_by[nonce]
+                folder = server.given.get(nonce)
+                if folder is not None and not os.path.lexists(folder / FILE_CLAIM):
+                    late.append(server.given.pop(nonce))
+            if late:
+                logger.warning("orders_not_followed", extra={"id": server.id, "attempts": len(late)})
+                self._on_lost(late)
 
     def processes(self) -> list[ProcessRecord]:
         """Those that have attempts to start or to follow."""
