@@ -125,6 +125,7 @@ ROOMS_OF_THE_AGENT = (
     "trials.agent.conversation",
     "trials.agent.waiting",
     "trials.agent.agent",
+    "trials.agent.causes",
     "trials.agent.parts",
     "trials.agent.removing",
     "trials.agent.launching",

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.attempts import PARENT_STOPPED, HeldAttempt, keeps_output, load_attempt
+from trials.agent.causes import CAUSES
 from trials.agent.devices.node import NodeDevices
 from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder, tidy
 from trials.agent.launching import (
-    CAUSES,
     NoRoomError,
     give_parameters,
     prepare,

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import trials
-from trials.agent.devices.node import DeviceUnavailableError
 from trials.agent.home import Home
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver, unpack_code
 from trials.agent.moving.inputs import paths_of
 from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError, NodeCache
 from trials.agent.moving.restoring import lay_out
-from trials.agent.parts import PortTakenError
 from trials.agent.supervision import supervisor
 from trials.agent.supervision.supervisor_loop import SUPERVISOR_LOG
 from trials.files import ATTEMPT_BYTES, may_pass, read_json, to_json, write_atomically, write_plainly
@@ -45,7 +43,6 @@ from trials.wire.launch import Compat
 from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.messages import Launch, Prepare
 from trials.wire.plain import to_plain
-from trials.wire.records import ExitCause
 
 COPIED_AT_ONCE_FILES = 8  # code of more files, or of larger ones, is copied in a thread
 COPIED_AT_ONCE_BYTES = 64 << 10
@@ -68,15 +65,6 @@ class CannotLaunchError(Exception):
 
 class CannotBeGivenError(CannotLaunchError):
     """The store of assets has not what it is to be given: no attempt of the experiment can be prepared meanwhile."""
-
-
-# Why an attempt cannot be started, and how it ends then; the first that fits.
-CAUSES: dict[type[Exception], ExitCause] = {
-    PortTakenError: ExitCause.NOT_READY,
-    DeviceUnavailableError: ExitCause.DEVICE_UNAVAILABLE,
-    CannotBeGivenError: ExitCause.ASSETS_MISSING,
-    CannotLaunchError: ExitCause.LAUNCH_FAILED,
-}
 
 
 async def prepare(
