@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, get_args
@@ -13,7 +13,7 @@ from typing import Any, get_args
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from trials.wire.checkpoints import CheckpointsWanted
-from trials.wire.devices import DevicesChanged, NodeDevice
+from trials.wire.devices import DevicesChanged
 from trials.wire.encoding import (
     decode,
     decode_plain,
@@ -28,7 +28,6 @@ from trials.wire.handshake import Greeting, Leave
 from trials.wire.limits import (
     BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
-    DEVICES_LIMIT,
     NOT_UNDERSTOOD_LIMIT,
     REPORT_BATCH_BYTES,
     REPORT_BATCH_LINES,
@@ -61,6 +60,7 @@ from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.plain import ProtocolError
 from tuner_service.api.auth import Access, allows, is_still_allowed
 from tuner_service.api.dependencies import services_of
+from tuner_service.api.told_by_agents import devices_in, part_prepared
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -71,7 +71,6 @@ from tuner_service.dispatcher.commands import (
     ReportsReceived,
 )
 from tuner_service.domain.errors import ConflictError, TunerServiceError, UnavailableError
-from tuner_service.domain.resources import Device
 from tuner_service.service.checkpoints import blob_for, checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
@@ -80,13 +79,12 @@ from tuner_service.service.node_files import logs_in
 from tuner_service.service.outputs import take_in
 from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_lines
 
+HANGING_RETRY_S = 5.0  # while a commit hangs
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
 HELLO_TIMEOUT_S = 10.0
 LAST_WORDS_S = 1.0  # for what waits to be sent when a channel ends; an agent may not read it
 LOGS_AGAIN_S = (1.0, 2.0)  # before what an attempt wrote is written down again; then its end is told without it
 LOCATION_LIMIT = 2_000  # characters of where a checkpoint lies; a longer one is not kept
-ADDRESS_LIMIT = 255  # characters of where a node is reached
-PORTS = 1 << 16
 PROTOCOL_ERROR = 1002  # WebSocket close codes
 GOING_AWAY = 1001
 
@@ -193,7 +191,7 @@ class _Connection:
                 cpus=hello.resources.cpus,
                 memory_bytes=hello.resources.memory_bytes,
                 attempts=hello.attempts,
-                devices=_devices(hello.resources.devices),
+                devices=devices_in(hello.resources.devices),
                 labels=hello.node.labels,
                 trouble=hello.node.trouble,
                 drained=hello.node.drained,
@@ -310,10 +308,10 @@ class _Connection:
             case Exited():
                 self._take_exit(message)
             case Prepared():
-                self._submit(_part_prepared(message, agent_id=agent_id, at=at))
+                self._submit(part_prepared(message, agent_id=agent_id, at=at))
             case DevicesChanged(devices=told, peaks=peaks):
                 self._hub.set_devices(self._channel, told)
-                self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=_devices(told), peaks=peaks))
+                self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=devices_in(told), peaks=peaks))
             case NodeChanged(node=node):
                 self._hub.set_node(self._channel, node)
                 self._submit(c.NodeChanged(at=at, agent_id=agent_id, trouble=node.trouble, drained=node.drained))
@@ -342,6 +340,9 @@ class _Connection:
             raise ProtocolError(f"{len(message.lines)} lines in one message; at most {REPORT_BATCH_LINES} are taken")
         if (size := sum(map(len, message.lines))) > REPORT_BATCH_BYTES:
             raise ProtocolError(f"lines of {size} bytes in one message; at most {REPORT_BATCH_BYTES} are taken")
+        if self._services.runner.commit_hangs():  # they would wait in memory, and come again and again
+            self._send(Busy(nonce=message.nonce, retry_after_s=HANGING_RETRY_S))
+            return
         at = self._now()
         command = ReportsReceived(
             at=at,
@@ -427,6 +428,10 @@ class _Connection:
             self._send(BlobStored(digest=offer.digest, error="the bytes do not have this digest"))
             return
 
+        if self._services.runner.commit_hangs():  # the agent has it, and brings it once it is welcome again
+            self._hung_up.set()
+            return
+
         def stored(future: Future[None]) -> None:
             error = future.exception()
             self._send(BlobStored(digest=offer.digest, error=None if error is None else str(error)))
@@ -471,28 +476,6 @@ class _Connection:
         if isinstance(future.exception(), UnavailableError):
             with suppress(RuntimeError):  # the service has ended
                 self._close()
-
-
-def _part_prepared(told: Prepared, *, agent_id: str, at: float) -> c.PartPrepared:
-    if not 0 <= told.port < PORTS or max(len(told.address), len(told.host), len(told.world_key)) > ADDRESS_LIMIT:
-        raise ProtocolError(f"port {told.port} of {told.address[:ADDRESS_LIMIT]!r} is none")
-    return c.PartPrepared(
-        at=at,
-        agent_id=agent_id,
-        key=told.key,
-        nonce=told.nonce,
-        address=told.address,
-        host=told.host,
-        port=told.port,
-        world_key=told.world_key,
-    )
-
-
-def _devices(told: Sequence[NodeDevice]) -> tuple[Device, ...]:
-    return tuple(
-        Device(uuid=d.uuid, name=d.name, memory_bytes=d.memory_bytes, occupied=d.occupied, lost=d.lost)
-        for d in told[:DEVICES_LIMIT]
-    )
 
 
 def _log_failure(future: Any) -> None:

@@ -18,7 +18,7 @@ _version = cache(package_version)
 
 
 def makers(spec: ExperimentSpec) -> Mapping[Queue, str]:
-    """The code of the algorithm of each queue: for a class of a user theirs, else that of this package."""
+    """The code of the algorithm of each queue: this package, and for a class of a user theirs as well."""
     return {
         Queue.TUNER: _maker(spec.advisor or spec.tuner, spec),
         Queue.ASSESSOR: _maker(spec.assessor or AlgorithmSpec(), spec),
@@ -41,6 +41,5 @@ def _head(maker: str) -> str:
 
 
 def _maker(algorithm: AlgorithmSpec, spec: ExperimentSpec) -> str:
-    if algorithm.class_name is not None:
-        return f"code {spec.algorithm_code_digest}"
-    return f"tuner-service {_version()}"
+    package = f"tuner-service {_version()}"
+    return package if algorithm.class_name is None else f"{package}, code {spec.algorithm_code_digest}"

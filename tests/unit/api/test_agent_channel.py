@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from trials.wire.limits import NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
 from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
+    BlobOffered,
     Exited,
     Hello,
     NodeResources,
@@ -31,7 +33,13 @@ from trials.wire.nodes import NodeFacts
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.api import agents
 from tuner_service.api.agents import _Connection, _greeted
-from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected, AttemptExited, ReportsReceived
+from tuner_service.dispatcher.commands import (
+    AgentConnected,
+    AgentDisconnected,
+    AttemptExited,
+    BlobReceived,
+    ReportsReceived,
+)
 from tuner_service.domain.errors import ConflictError, UnavailableError
 from tuner_service.service.cluster import AgentHub
 from tuner_service.service.hanging_commits import Outcomes
@@ -118,6 +126,28 @@ def test_while_a_commit_hangs_an_agent_that_connects_leaves_no_command_however_o
     script.hangs = ""
     script.run(a_hello())
     assert [message["kind"] for message in script.sent] == ["welcome"]
+
+
+@pytest.mark.parametrize("hangs", ["", "a commit has not returned for 12 s"])
+def test_while_a_commit_hangs_reports_and_checkpoints_stay_with_their_agent(hangs: str) -> None:
+    """They would wait in memory, and come again each minute."""
+    data = b"the bytes of a checkpoint"
+
+    class Bringing(Script):
+        async def receive(self) -> dict[str, Any]:
+            self.hangs = hangs
+            frame = await super().receive()
+            return frame if frame.get("text") != "the bytes" else {"type": "websocket.receive", "bytes": data}
+
+    offered = BlobOffered(digest=hashlib.sha256(data).hexdigest(), size=len(data))
+    script = Bringing(
+        [encode(Reports(key=KEY, nonce="n", first_sequence=0, lines=())), encode(offered), "the bytes"], welcome
+    )
+    script.run(a_hello())
+
+    taken = {type(command) for command in script.commands} - {AgentConnected, AgentDisconnected}
+    assert taken == (set() if hangs else {ReportsReceived, BlobReceived})
+    assert [message["kind"] for message in script.sent] == ["welcome", "busy" if hangs else "blob_stored"]
 
 
 def test_an_agent_whose_welcome_waits_for_a_commit_that_hangs_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from trials.agent.forks import servers
 from trials.agent.forks.server import Server
 from trials.agent.forks.servers import CLAIM_TIMEOUT_S
 from trials.agent.home import Home
+from trials.agent.supervision.orders import send_order
 from trials.files import read_json
 from trials.wire.attempt import AttemptKey
 from trials.wire.messages import Stop
@@ -171,3 +172,47 @@ def test_one_that_cannot_be_started_at_all_has_failed_and_the_others_are_started
         assert node.spawned == ["n2"]
 
     on_node(work)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_one_that_waits_for_room_is_started_also_where_no_order_can_be_sent(
+    number: int, on_node: OnNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async def work(node: Node) -> None:
+        held = await node.launch(1)
+        node.fails = {"n1": number}
+        monkeypatch.setattr(servers, "send_order", send_order)
+        monkeypatch.setattr("socket.socket", refuse)
+        node.agent._forks._ended(node.server)
+        await node.settled()
+        monkeypatch.undo()
+
+        assert node.spawned == ["n1"]
+        assert held.exit is None
+
+    on_node(work)
+
+
+def test_a_stop_while_an_order_waits_for_room_leaves_nothing_with_the_server(on_node: OnNode) -> None:
+    async def work(node: Node) -> None:
+        held = await node.launch(1)
+        node.agent.stop(Stop(key=held.key, nonce="n1", grace_s=5.0, reason="stopped_by_user"))
+        node.server.given["n1"] = held.folder  # it was taken after the stop
+        node.server.claimed_by["n1"] = node.now
+        node.agent.look_thoroughly()
+
+        assert not node.agent._forks.has_given("n1")
+
+    on_node(work)
+
+
+def test_an_order_for_which_there_is_no_descriptor_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("socket.socket", refuse)
+
+    assert not send_order("there", {"start": "here"})

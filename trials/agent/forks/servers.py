@@ -25,7 +25,7 @@ from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.logs import end_of
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
-from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILES_FORMAT, FOLDER_WORK, FORMAT
+from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_EXIT, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.log_lines import ENV_LOG_FORMAT
 from trials.wire.records import ProcessRecord
 from trials.wire.sockets import wake_socket_path
@@ -98,6 +98,13 @@ class ForkServers:
         False where that cannot be done now: the caller starts one, and does not wait for the server of supervisors.
         What that has taken and nobody claims is given to ``on_lost`` by ``look_for_unclaimed``.
         """
+        try:
+            return await self._supervised(folder, nonce=nonce, why=why)
+        except OSError as error:  # no descriptor, or no memory: what the caller starts is waited for where it must be
+            logger.warning("not_ordered", extra={"nonce": nonce, "error": str(error)})
+            return False
+
+    async def _supervised(self, folder: Path, *, nonce: str, why: str) -> bool:
         wanted = of_supervisors(os.environ, python=sys.executable)
         server = self._up_to_date(wanted.key)
         if server is None:
@@ -340,8 +347,12 @@ class ForkServers:
             for nonce in [nonce for nonce, until in server.claimed_by.items() if until <= now]:
                 del server.claimed_by[nonce]
                 folder = server.given.get(nonce)
-                if folder is not None and not os.path.lexists(folder / FILE_CLAIM):
+                if folder is None:
+                    continue
+                if not os.path.lexists(folder / FILE_CLAIM):
                     late.append(server.given.pop(nonce))
+                elif os.path.lexists(folder / FILE_EXIT):  # it was stopped while the order waited for room
+                    del server.given[nonce]
             if late:
                 logger.warning("orders_not_followed", extra={"id": server.id, "attempts": len(late)})
                 self._on_lost(late)

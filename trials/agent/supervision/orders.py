@@ -13,15 +13,16 @@ ORDER_BYTES = 8 << 10  # a server reads no more of one; what is longer would be 
 def send_order(path: str, order: dict[str, Any], *, timeout_s: float = 0.0) -> bool:
     """Whether it is in the server's queue, which holds a few.
 
-    False also where there is no server any more, and for an order of more than ``ORDER_BYTES``.
+    False also where there is no server any more, where no descriptor or memory can be had for it, and for an order of
+    more than ``ORDER_BYTES``.
     """
     data = to_json(order)
     if len(data) > ORDER_BYTES:
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
-        sending.settimeout(timeout_s)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+            sending.settimeout(timeout_s)
             sending.sendto(data, path)
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
