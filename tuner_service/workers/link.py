@@ -31,6 +31,7 @@ from tuner_service.dispatcher.commands import (
 from tuner_service.dispatcher.items import Queue, QueueItem
 from tuner_service.domain.errors import LimitExceededError, RowsDamagedError
 from tuner_service.workers.messages import (
+    PROGRESS_S,
     Answered,
     Choosing,
     Folded,
@@ -59,7 +60,6 @@ UNANSWERED_LIMIT = 1_024  # items of one queue that the worker holds; the others
 PENDING_LIMIT = 1_000_000  # items that wait here; tell() raises LimitExceededError beyond
 STOP_GRACE_S = 2.0  # a worker that was told to end and has not is killed
 SILENT_END_S = 5.0  # for a worker that closed its side of the pipe to end: it can answer nothing any more
-PROGRESS_S = 1.0
 KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper writes; as in trials.processes.keeping
 LOG_DRAIN_S = 0.5  # for what an ended worker printed; a process that it left behind may hold that open
 DRAIN_S = 5.0  # how long the frames of a worker that died are still read
@@ -95,12 +95,13 @@ class WorkerLink:
         self._on_refused = on_refused
         self.choice = ""  # what ``auto`` does, and why, as it said last; any thread
         self._gate = threading.RLock()  # held while an event comes out
-        self._closed = False
+        self._closed = self._begun = False
         self._wake = threading.Condition()
         self._pending: dict[Queue, deque[QueueItem]] = {name: deque() for name in Queue}
         self._unanswered = dict.fromkeys(Queue, 0)
         self._faulted: set[Queue] = set()
         self._progress_told_at: dict[Queue, float] = {}
+        self._progress_every_s = PROGRESS_S / 2
         self._ready = self._ping_wanted = self._ending = self._end_sent = False
         self._broke = self._damage = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,12 +115,18 @@ class WorkerLink:
         return None if self._process is None else self._process.pid
 
     # ── for the service ─────────────────────────────────────────────────────────────────────────
+    def begin(self) -> None:
+        """Its turn to be started has come: from here on the time that this takes counts."""
+        self._begun = True
+
     def start(self, command: Initialize, *, snapshots: Snapshots, history: History) -> None:
         """Start the process and return; WorkerReady says that it has folded the history. Once in a link's life.
 
         ``history``: the items after each queue's snapshot that were answered, in line order; read in a thread of the
         link. Raises OSError where no process can be started, and RuntimeError where no thread can: ``kill`` it then.
         """
+        # Its clock is another one: of what it tells in time nothing is to be left out.
+        self._progress_every_s = command.progress_every_s / 2
         process = self._process = self._spawn(self._log_path.parent)
         if self._closed:  # it was told to end meanwhile, when there was nothing to be ended yet
             self._end()
@@ -143,9 +150,17 @@ class WorkerLink:
                 self._wake.notify_all()
 
     def ping(self) -> None:
-        """Ask for WorkerPonged; goes ahead of waiting items. One that waits to be started says so at once."""
+        """Ask for WorkerPonged; goes ahead of waiting items. One that is not started yet answers at once.
+
+        While it waits for its turn that is WorkerProgressed, so that what holds up the starts of others is not held
+        against it.
+        """
         if self._process is None:
-            self._emit(WorkerPonged(at=self._now(), experiment_id=self._experiment_id, generation=self._generation))
+            names: dict[str, Any] = {"experiment_id": self._experiment_id, "generation": self._generation}
+            if self._begun:
+                self._emit(WorkerPonged(at=self._now(), **names))
+            else:
+                self._emit(WorkerProgressed(at=self._now(), queue=Queue.TUNER, **names))
             return
         with self._wake:
             self._ping_wanted = True
@@ -341,7 +356,8 @@ class WorkerLink:
 
     def _tell_progress(self, name: Queue, at: float) -> None:
         """Not more often than there is use of it: history is folded a thousand lines at a time."""
-        if abs(at - self._progress_told_at.get(name, -PROGRESS_S)) >= PROGRESS_S:
+        told_at = self._progress_told_at.get(name)
+        if told_at is None or abs(at - told_at) >= self._progress_every_s:
             self._progress_told_at[name] = at
             names: dict[str, Any] = {"experiment_id": self._experiment_id, "generation": self._generation}
             self._emit(WorkerProgressed(at=at, queue=name, **names))

@@ -50,6 +50,9 @@ from tuner_service.workers.faults import Faulted
 from tuner_service.workers.protocol import FrameError, pack
 
 WORKER_PROTOCOL = 2  # service and worker are of one version: a worker is started from the service's own package
+PROGRESS_S = 1.0  # between two words that what takes long comes on; less where an answer is waited for not much longer
+PROGRESS_LEAST_S = 0.05
+WORDS_PER_TIMEOUT = 4
 
 Wire = dict[str, Any]
 
@@ -71,6 +74,7 @@ class Initialize:
     code_folder: str | None = None
     snapshot_every: int = 256
     workers: int = 1  # suggestions computed at a time, by a tuner that can
+    progress_every_s: float = PROGRESS_S
     checks_space: bool = True  # False: what was suggested outside the space once is suggested there again
 
 
@@ -86,6 +90,7 @@ def initialize(experiment_id: str, spec: ExperimentSpec, *, code_folder: str | N
         advisor=spec.advisor,
         deterministic=spec.deterministic,
         code_folder=code_folder,
+        progress_every_s=max(PROGRESS_LEAST_S, min(PROGRESS_S, spec.algorithm_timeout_s / WORDS_PER_TIMEOUT)),
         **options,
     )
 

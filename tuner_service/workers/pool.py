@@ -79,6 +79,7 @@ class WorkerPool:
     def _begin(self, link: WorkerLink, order: StartWorker) -> None:
         if link.is_closed:
             return
+        link.begin()
         try:
             self._start(link, order)
         except Exception as exc:  # noqa: BLE001  # whatever it was: said as a death, so that another one is started

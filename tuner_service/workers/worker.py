@@ -52,7 +52,6 @@ from tuner_service.workers.messages import (
 from tuner_service.workers.protocol import EXIT_NO_PIPES, FrameError, encode_frames, read_frame
 
 ANSWER_DELAY_S = 0.01  # answers wait this long for others while there is more to fold
-PROGRESS_S = 1.0  # between two words that history, or an item of many reports, is folded
 BATCH_ITEMS = 1_000  # folded history items that are counted in one message
 SNAPSHOT_BYTES_PER_LINE = 2_048  # a larger snapshot is taken less often, so that its cost a line stays bounded
 PROGRESS_EVERY = 10_000  # lines of history between two notes in the worker's log
@@ -105,6 +104,7 @@ class QueueThread(threading.Thread):
         self.commands: queue.SimpleQueue[QueueCommand] = queue.SimpleQueue()  # the service bounds what it sends
         self._queue, self._outbox, self._build, self._on_ready = name, outbox, build, on_ready
         self._workers = command.workers
+        self._progress_every_s = command.progress_every_s
         self._snapshot_every = self._next_snapshot = command.snapshot_every
         asked = command.assessor if name is Queue.ASSESSOR else command.advisor or command.tuner
         self._of_user = asked is not None and asked.class_name is not None
@@ -228,7 +228,7 @@ class QueueThread(threading.Thread):
             self._flush()
 
     def _is_time_to_tell(self) -> bool:
-        return time.monotonic() - self._progress_told_at >= PROGRESS_S
+        return time.monotonic() - self._progress_told_at >= self._progress_every_s
 
     def _tell_progress(self) -> None:
         """Between two reports of an item: there may be thousands, and each takes what it takes."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from tests.builders import a_spec
 from tests.unit.workers.test_choices_told import Sent, a_thread, request, told
 from tests.unit.workers.test_folding import ForgetfulAssessor, LearningAssessor, end, metrics
 from tuner_service.advisors.base import Advisor
@@ -19,7 +21,7 @@ from tuner_service.workers import worker as module
 from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.folds.folding import AssessorFold
 from tuner_service.workers.link import WorkerLink
-from tuner_service.workers.messages import Folded
+from tuner_service.workers.messages import Folded, initialize
 
 OBJECTIVE = Objective(metric="loss")
 
@@ -105,7 +107,7 @@ def test_history_that_is_folded_slowly_is_told_though_more_of_it_waits(clock: ty
     assert sent.messages == [Folded(queue=Queue.TUNER, count=2)] * 2
 
 
-def test_the_service_hears_of_progress_once_a_second_at_most(tmp_path: Path) -> None:
+def test_the_service_hears_of_progress_twice_a_second_at_most(tmp_path: Path) -> None:
     events: list[Any] = []
     link = WorkerLink(
         experiment_id="e1",
@@ -114,9 +116,49 @@ def test_the_service_hears_of_progress_once_a_second_at_most(tmp_path: Path) -> 
         now=lambda: Clock.now,
         on_event=events.append,
     )
-    for moment in (10.0, 10.4, 10.9, 11.0, 3.0):  # a clock may be set back
+    for moment in (10.0, 10.2, 10.4, 10.5, 3.0):  # a clock may be set back
         Clock.now = moment
         link._hear(Folded(queue=Queue.ASSESSOR, count=0))
 
-    assert [event.at for event in events] == [10.0, 11.0, 3.0]
+    assert [event.at for event in events] == [10.0, 10.5, 3.0]
     assert events[0] == WorkerProgressed(at=10.0, experiment_id="e1", generation=1, queue=Queue.ASSESSOR)
+
+
+@pytest.mark.parametrize(("timeout_s", "every_s"), [(600.0, 1.0), (4.0, 1.0), (1.0, 0.25), (1e-6, 0.05)])
+def test_what_has_to_answer_soon_tells_its_progress_as_often_as_that_needs(
+    clock: type[Clock], timeout_s: float, every_s: float
+) -> None:
+    sent = Sent()
+    spec = replace(a_spec(), algorithm_timeout_s=timeout_s)
+    command = initialize("e1", spec, code_folder=None)
+    assert command.progress_every_s == every_s
+
+    thread, _ = a_thread(sent, tuner=AlgorithmSpec(name="random"), progress_every_s=every_s)
+    for _ in range(4):
+        clock.now += 1.01 * every_s
+        thread._tell_progress()
+    assert len(sent.messages) == 4
+
+
+def test_a_word_that_a_worker_says_in_time_is_heard_though_its_clock_is_another_one(tmp_path: Path) -> None:
+    def no_process(_: Path) -> NoReturn:
+        raise OSError("the link has been told what it is for by then")
+
+    events: list[Any] = []
+    link = WorkerLink(
+        experiment_id="e1",
+        generation=1,
+        log_path=tmp_path / "e1.log",
+        now=lambda: Clock.now,
+        on_event=events.append,
+        spawn=no_process,
+    )
+    with pytest.raises(OSError, match="the link"):
+        link.start(
+            initialize("e1", replace(a_spec(), algorithm_timeout_s=1.0), code_folder=None), snapshots={}, history={}
+        )
+    for moment in (10.0, 10.249, 10.499):  # each a quarter of a second after the one before, by the worker's clock
+        Clock.now = moment
+        link._hear(Folded(queue=Queue.ASSESSOR, count=0))
+
+    assert [event.at for event in events] == [10.0, 10.249, 10.499]

@@ -18,7 +18,7 @@ import pytest
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.waiting import wait_until
 from tuner_service.dispatcher.changes import StoredSnapshot
-from tuner_service.dispatcher.commands import SnapshotTaken, WorkerDied, WorkerPonged
+from tuner_service.dispatcher.commands import SnapshotTaken, WorkerDied, WorkerPonged, WorkerProgressed
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.errors import RowsDamagedError, StorageError, UnavailableError
@@ -200,6 +200,7 @@ def test_the_next_order_starts_the_worker(world: World) -> None:
 def test_who_orders_a_start_waits_for_none_and_what_is_delivered_meanwhile_is_kept(world: World) -> None:
     world.gate.clear()
     world.pool.start(ORDER)
+    wait_until(lambda: world.reads)
     world.pool.deliver(a_delivery())
     world.pool.ping(PingWorker(experiment_id=EXPERIMENT_ID, generation=3))
 
@@ -210,6 +211,22 @@ def test_who_orders_a_start_waits_for_none_and_what_is_delivered_meanwhile_is_ke
     _, link = world.pool._links[EXPERIMENT_ID]
     assert link.pid is not None
     assert list(link._pending[Queue.TUNER]) == [a_delivery().item]
+
+
+def test_of_one_that_waits_for_its_turn_to_be_started_the_time_does_not_count(world: World) -> None:
+    world.gate.clear()
+    world.pool.start(ORDER)
+    wait_until(lambda: world.reads)
+    world.pool.start(replace(ORDER, experiment_id="waiting"))
+    for experiment_id in (EXPERIMENT_ID, "waiting"):
+        world.pool.ping(PingWorker(experiment_id=experiment_id, generation=3))
+
+    names: dict[str, Any] = {"at": START, "generation": 3}
+    assert world.events == [
+        WorkerPonged(experiment_id=EXPERIMENT_ID, **names),
+        WorkerProgressed(experiment_id="waiting", queue=Queue.TUNER, **names),
+    ]
+    world.pool.stop("waiting")
 
 
 def test_a_worker_that_is_stopped_while_it_is_started_leaves_nothing_and_says_nothing(world: World) -> None:
