@@ -357,7 +357,7 @@ def test_a_thousand_trials_are_folded_and_asked_for_quickly(case: Case, build: B
     fold = TunerFold(build(space), seed=SEED)
     started = time.process_time()
     thousand_trials(fold, space)
-    next_answers(fold, 1001, count=1 if case.share < 1 else 10)
+    next_answers(fold, 1001, count=1 if case.share < 1 else 3)
     assert time.process_time() - started < 30
 
 
@@ -367,7 +367,7 @@ def test_memory_grows_with_the_history_and_with_nothing_else(case: Case, build: 
     thousand_trials(fold, SPACES["flat"])
     assert len(json.dumps(fold.state_dict())) < 1_000 * 500
     tuner.suggest(1001, random.Random(0))
-    asked = 1 if case.share < 1 else 4
+    asked = 1 if case.share < 1 else 2
     tracemalloc.start()
     try:
         for number in range(asked):
