@@ -57,3 +57,8 @@ class Steps(Set[int]):
 
     def __len__(self) -> int:
         return self._count
+
+    def __repr__(self) -> str:
+        """Its runs, however long they are, and what came late."""
+        runs = zip(self._firsts, self._lasts, self._distances, strict=True)
+        return f"Steps({[range(first, last + 1, distance) for first, last, distance in runs]}, {sorted(self._late)})"

@@ -39,3 +39,7 @@ def test_steps_at_one_distance_take_no_more_memory_than_one() -> None:
 
 def test_the_largest_step_fits() -> None:
     assert 2**53 in Steps([0, 2**53])
+
+
+def test_what_holds_the_same_steps_is_shown_as_the_same_in_few_words() -> None:
+    assert repr(Steps([*range(0, 1_000_000, 2), 5])) == "Steps([range(0, 999999, 2)], [5])"
