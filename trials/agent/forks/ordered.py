@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
@@ -31,7 +32,7 @@ ORDERS_AT_ONCE = 64
 LISTENED_S = 1.0  # the file of the socket is looked for this often
 
 
-class OrderedProcess:
+class OrderedProcess(ABC):
     """``config``: id, key, agent_gone_s; ``orders`` and ``wake`` are sockets, ``state`` a file."""
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -104,9 +105,9 @@ class OrderedProcess:
             except Exception as error:  # noqa: BLE001  one order, about one attempt; the others go on
                 log(self._config, "order_not_followed", order=f"{data!r:.500}", error=repr(error))
 
+    @abstractmethod
     def _follow(self, order: dict[str, Any]) -> None:
         """One order; what is not understood does nothing."""
-        raise NotImplementedError
 
     def _refuse(self, folder: str, error: Exception) -> None:
         """It never can be started from here: it has failed, and its agent is told."""
