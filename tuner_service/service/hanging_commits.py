@@ -88,11 +88,15 @@ class Outcomes:
         outcome.result()
 
     async def settle(self) -> None:
-        """Returns when every command is done whose sender waits no more; UnavailableError while a commit hangs."""
-        while self._unknown:
+        """Returns when every command is done whose sender waits no more now, and not those that follow.
+
+        UnavailableError while a commit hangs.
+        """
+        unknown = set(self._unknown)
+        while unknown:
             if trouble := self._hangs():
                 raise UnavailableError(f"what became of an earlier request is not known yet: {trouble}")
-            await asyncio.wait(set(self._unknown), timeout=self._look_s)
+            _, unknown = await asyncio.wait(unknown, timeout=self._look_s)
 
     def _known(self, outcome: asyncio.Future[None]) -> None:
         self._unknown.discard(outcome)

@@ -104,3 +104,25 @@ def test_who_goes_away_takes_nothing_back_and_is_waited_for_by_who_repeats_it() 
         await settled
 
     asyncio.run(scene())
+
+
+def test_who_repeats_a_request_waits_for_none_that_came_later() -> None:
+    async def scene() -> None:
+        commit, commands = Commit(), [a_command(), a_command()]
+        outcomes = Outcomes(commit.hangs, look_s=0)
+
+        async def leave(command: Future[None]) -> None:
+            waits = asyncio.ensure_future(outcomes.wait(command))
+            await asyncio.sleep(0)
+            waits.cancel()
+            await asyncio.wait([waits])
+
+        await leave(commands[0])
+        settled = asyncio.ensure_future(outcomes.settle())
+        await asyncio.sleep(0)
+        await leave(commands[1])
+        commands[0].set_result(None)
+        await settled
+        commands[1].set_result(None)
+
+    asyncio.run(scene())
