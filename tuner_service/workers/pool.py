@@ -116,6 +116,7 @@ class WorkerPool:
 
     def _hear(self, order: StartWorker, event: WorkerEvent) -> None:
         if isinstance(event, SnapshotTaken):
+            self._refused.pop((order.experiment_id, event.queue), None)  # it takes the place of that one
             event = replace(event, state=sealed(event.state, makers(order.spec)[event.queue]))
         self.on_event(event)
 

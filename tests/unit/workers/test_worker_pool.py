@@ -318,6 +318,10 @@ def test_a_snapshot_that_could_not_be_loaded_is_left_out_by_the_next_worker(worl
     began(world, order)
     assert world.told_after == 0
 
+    world.hear(MADE)
+    began(world, order)
+    assert world.told_after == 8, "the one that has taken its place is of use"
+
 
 # ── the code of users' classes ──────────────────────────────────────────────────────────────────
 CODE = pack_code([CodeFile(path="tuner.py", content=b"pass\n")])
