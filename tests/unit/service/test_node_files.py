@@ -9,27 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.api_service import an_api_service
+from tests.api_service import ApiService, an_api_service
 from tests.builders import a_trial, an_attempt
 from trials.wire.limits import LOG_INLINE_BYTES
 from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
-from tuner_service.domain.trial import Part, TrialStatus
+from tuner_service.domain.trial import Attempt, Part, TrialStatus
 from tuner_service.service.node_files import PART_KEPT_S, PARTS, UNKNOWN, NodeFiles, Upload, lineages_of, logs_in
 
 DIGEST = "a" * 64
 
 
-def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path: Path) -> None:
-    api = an_api_service()
-    parts = tuple(Part(agent_id=f"agent-{node}", nonce=f"n{node}") for node in (1, 2))
+def a_running_attempt(api: ApiService, parts: tuple[Part, ...] = ()) -> Attempt:
+    """Stored: of agent-1, with the nonce n1."""
     experiment = api.create()
     attempt = an_attempt(experiment_id=experiment, nonce="n1", agent_id="agent-1", parts=parts)
     changes = Changes()
     changes.trials[experiment, 1] = a_trial(experiment_id=experiment, number=1, status=TrialStatus.RUNNING, attempts=1)
     changes.attempts[attempt.key] = attempt
     api.store.commit(changes)
+    return attempt
+
+
+def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path: Path) -> None:
+    api = an_api_service()
+    parts = tuple(Part(agent_id=f"agent-{node}", nonce=f"n{node}") for node in (1, 2))
+    attempt = a_running_attempt(api, parts)
     files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
     place = f"{attempt.key.experiment_id}/{attempt.key.number}/{attempt.key.attempt}"
 
@@ -44,12 +50,7 @@ def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path
 
 def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_path: Path) -> None:
     api = an_api_service()
-    experiment = api.create()
-    attempt = an_attempt(experiment_id=experiment, nonce="n1", agent_id="agent-1")
-    changes = Changes()
-    changes.trials[experiment, 1] = a_trial(experiment_id=experiment, number=1, status=TrialStatus.RUNNING, attempts=1)
-    changes.attempts[attempt.key] = attempt
-    api.store.commit(changes)
+    attempt = a_running_attempt(api)
     files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
     logs = {"stdout": b"\xff\x00", "stderr": b"", "stdout-3": b"of rank 3", "resources": b"[1,1,1,1]\n"}
 
@@ -66,12 +67,7 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
 
 def test_whose_files_a_home_keeps_is_noted_with_the_first_and_at_each_start(tmp_path: Path) -> None:
     api = an_api_service()
-    experiment = api.create()
-    attempt = an_attempt(experiment_id=experiment, nonce="n1", agent_id="agent-1")
-    changes = Changes()
-    changes.trials[experiment, 1] = a_trial(experiment_id=experiment, number=1, status=TrialStatus.RUNNING, attempts=1)
-    changes.attempts[attempt.key] = attempt
-    api.store.commit(changes)
+    attempt = a_running_attempt(api)
     one, other = (
         NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path, lineage=lineage)
         for lineage in ("first", "second")

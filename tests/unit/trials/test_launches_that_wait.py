@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.supervisor_kernel import Kernel, ToldServer
 from trials.agent.forks import supervising
-from trials.agent.forks.supervising import SupervisorServer
 from trials.agent.supervision import supervisor_loop
 from trials.agent.supervision.attempt_life import START_AGAIN_S, START_TIMEOUT_S
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM, supervise
@@ -29,34 +28,14 @@ def no_memory(*_: object, **__: object) -> Any:
     raise MemoryError
 
 
-class Kernel:
-    """Forks are numbers, from 7 on, unless ``error`` is set; ``ended`` are to be reaped."""
-
-    def __init__(self) -> None:
-        self.now, self.forks, self.error = 100.0, 6, 0
-        self.ended: list[tuple[int, int]] = []
-
-    def fork(self) -> int:
-        if self.error:
-            raise OSError(self.error, os.strerror(self.error))
-        self.forks += 1
-        return self.forks
-
-
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    made = Kernel()
-    monkeypatch.setattr(supervising, "fork", made.fork)
-    monkeypatch.setattr(os, "waitpid", lambda *_: made.ended.pop(0) if made.ended else (0, 0))
-    monkeypatch.setattr(time, "monotonic", lambda: made.now)
-    return made
+    return Kernel(monkeypatch)
 
 
 @pytest.fixture
-def server(kernel: Kernel) -> SupervisorServer:
-    made = SupervisorServer({"wake": "", "orders": "o", "key": "k", "id": "1"})
-    made._parent = SimpleNamespace(claim={"pid": 1}, wake_agent=lambda *_: None)  # type: ignore[assignment]
-    return made
+def server(kernel: Kernel) -> ToldServer:  # whose forks it counts
+    return ToldServer()
 
 
 @pytest.fixture
@@ -66,9 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_launch_that_another_has_claimed_is_not_refused(
-    server: SupervisorServer, kernel: Kernel, folder: Path
-) -> None:
+def test_a_launch_that_another_has_claimed_is_not_refused(server: ToldServer, kernel: Kernel, folder: Path) -> None:
     kernel.error = errno.EAGAIN
     server._follow({"start": str(folder), **ORDER})
     (folder / "claim.json").write_text("{}")  # of the supervisor that the agent has started meanwhile
@@ -79,7 +56,7 @@ def test_a_launch_that_another_has_claimed_is_not_refused(
 
 
 def test_who_refuses_a_launch_claims_it_so_that_nobody_starts_it(
-    server: SupervisorServer, kernel: Kernel, folder: Path
+    server: ToldServer, kernel: Kernel, folder: Path
 ) -> None:
     kernel.error = errno.EPERM
     server._follow({"start": str(folder), **ORDER})
@@ -88,23 +65,21 @@ def test_who_refuses_a_launch_claims_it_so_that_nobody_starts_it(
     assert (folder / "claim.json").exists()
 
 
-def test_an_attempt_that_is_ordered_twice_is_started_once(
-    server: SupervisorServer, kernel: Kernel, folder: Path
-) -> None:
+def test_an_attempt_that_is_ordered_twice_is_started_once(server: ToldServer, kernel: Kernel, folder: Path) -> None:
     server._follow({"start": str(folder), **ORDER})
     server._follow({"start": str(folder), **ORDER})
-    assert kernel.forks == 7
+    assert kernel.forked == [7]
 
     kernel.ended = [(7, EXIT_NO_ROOM << 8)]
     server._reap()
     server._follow({"start": str(folder), **ORDER})
     kernel.now += START_AGAIN_S
     server._start_again()
-    assert kernel.forks == 8
+    assert kernel.forked == [7, 8]
 
 
 def test_after_a_disk_that_was_full_for_long_a_fork_is_tried_for_as_long_as_before_it(
-    server: SupervisorServer, kernel: Kernel, folder: Path
+    server: ToldServer, kernel: Kernel, folder: Path
 ) -> None:
     server._follow({"start": str(folder), **ORDER})
     kernel.now += 2 * START_TIMEOUT_S
@@ -118,7 +93,7 @@ def test_after_a_disk_that_was_full_for_long_a_fork_is_tried_for_as_long_as_befo
 
 
 def test_a_launch_that_waits_says_so_once_and_why(
-    server: SupervisorServer, kernel: Kernel, folder: Path, capsys: pytest.CaptureFixture[str]
+    server: ToldServer, kernel: Kernel, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kernel.error = errno.EAGAIN
     server._follow({"start": str(folder), **ORDER})
@@ -133,7 +108,7 @@ def test_a_launch_that_waits_says_so_once_and_why(
 
 
 def test_a_log_that_cannot_be_written_is_no_reason_against_a_launch(
-    server: SupervisorServer, kernel: Kernel, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: ToldServer, kernel: Kernel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flush() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -141,7 +116,7 @@ def test_a_log_that_cannot_be_written_is_no_reason_against_a_launch(
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(flush=flush, write=lambda _: None, isatty=lambda: False))
     server._follow({"start": str(folder), **ORDER})
 
-    assert (kernel.forks, list(folder.iterdir())) == (7, [])
+    assert (kernel.forked, list(folder.iterdir())) == ([7], [])
 
 
 # ── in the supervisor, before its claim ─────────────────────────────────────────────────────────

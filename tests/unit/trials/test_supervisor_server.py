@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor_kernel import Kernel, ToldServer
 from trials.agent.forks import servers as agents_side
-from trials.agent.forks import supervising
 from trials.agent.forks.isolation import of_supervisors
 from trials.agent.forks.server import Server
 from trials.agent.forks.servers import SUPERVISORS_AGAIN_S, ForkServers
-from trials.agent.forks.supervising import SupervisorServer
 from trials.agent.home import Home
 from trials.agent.supervision import parent
 from trials.agent.supervision.attempt_life import START_AGAIN_S, START_TIMEOUT_S, Supervised
@@ -32,42 +30,14 @@ SPENT = 256  # as waitpid gives an exit code: this one is 1
 ORDER = {"why": "the command does not run Python"}
 
 
-class Kernel:
-    """Its forks and its ends: each fork is a number, or an error that was given before; ``ended`` are to be reaped."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.forked: list[int] = []
-        self.errors: list[int] = []
-        self.ended: list[tuple[int, int]] = []
-
-    def fork(self) -> int:
-        if self.errors:
-            raise OSError(self.errors[0], os.strerror(self.errors.pop(0)))
-        self.forked.append(len(self.forked) + 7)
-        return self.forked[-1]
-
-    def waitpid(self, _pid: int, _flags: int) -> tuple[int, int]:
-        return self.ended.pop(0) if self.ended else (0, 0)
-
-
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    made = Kernel()
-    monkeypatch.setattr(supervising, "fork", made.fork)
-    monkeypatch.setattr(os, "waitpid", made.waitpid)
-    monkeypatch.setattr(time, "monotonic", lambda: made.now)
-    return made
+    return Kernel(monkeypatch)
 
 
 @pytest.fixture
-def server(kernel: Kernel) -> SupervisorServer:
-    found = SupervisorServer({"wake": "", "orders": "o", "key": "k", "id": "1"})
-    told: list[str] = []
-    claim = {"pid": 1, "orders": "o"}
-    found._parent = SimpleNamespace(claim=claim, wake_agent=lambda nonce, _: told.append(nonce))  # type: ignore[assignment]
-    found.told = told  # type: ignore[attr-defined]
-    return found
+def server(kernel: Kernel) -> ToldServer:  # whose forks it counts
+    return ToldServer()
 
 
 @pytest.fixture
@@ -81,7 +51,7 @@ def exit_of(folder: Path) -> dict[str, Any] | None:
     return read_json(str(folder / "exit.json"))
 
 
-def test_each_order_is_one_supervisor(server: SupervisorServer, kernel: Kernel, folder: Path) -> None:
+def test_each_order_is_one_supervisor(server: ToldServer, kernel: Kernel, folder: Path) -> None:
     server._follow({"start": str(folder), **ORDER})
     server._follow({"start": str(folder.parent / "2-n2"), **ORDER})
 
@@ -90,7 +60,7 @@ def test_each_order_is_one_supervisor(server: SupervisorServer, kernel: Kernel, 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
 def test_a_fork_that_finds_too_little_is_tried_again_for_a_minute(
-    server: SupervisorServer, kernel: Kernel, folder: Path, number: int
+    server: ToldServer, kernel: Kernel, folder: Path, number: int
 ) -> None:
     kernel.errors = [number, number]
     server._follow({"start": str(folder), **ORDER})
@@ -110,11 +80,11 @@ def test_a_fork_that_finds_too_little_is_tried_again_for_a_minute(
     found = exit_of(folder)
     assert found is not None
     assert (found["cause"], os.strerror(number) in found["tail"]) == ("launch_failed", True)
-    assert server.told == ["n1"]  # type: ignore[attr-defined]
+    assert server.told == ["n1"]
 
 
 def test_a_launch_that_no_time_mends_has_failed_at_once(
-    server: SupervisorServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: ToldServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: object) -> None:
         raise ValueError("nobody has foreseen it")
@@ -126,7 +96,7 @@ def test_a_launch_that_no_time_mends_has_failed_at_once(
 
 
 def test_a_supervisor_that_ended_before_its_claim_has_failed_with_what_it_said(
-    server: SupervisorServer, kernel: Kernel, folder: Path
+    server: ToldServer, kernel: Kernel, folder: Path
 ) -> None:
     server._follow({"start": str(folder), **ORDER})
     (folder / "supervisor.log").write_text("ImportError: no such module\n")
@@ -137,12 +107,12 @@ def test_a_supervisor_that_ended_before_its_claim_has_failed_with_what_it_said(
     assert found is not None
     assert (found["cause"], "ImportError: no such module" in found["tail"]) == ("launch_failed", True)
     assert read_json(str(folder / "claim.json")) is not None, "nobody else may start it now"
-    assert server.told == ["n1"]  # type: ignore[attr-defined]
+    assert server.told == ["n1"]
 
 
 @pytest.mark.parametrize(("status", "claimed"), [(0, False), (0, True), (SPENT, True), (9, True)])
 def test_of_a_supervisor_that_did_its_work_or_has_claimed_it_nothing_is_said(
-    server: SupervisorServer, kernel: Kernel, folder: Path, status: int, *, claimed: bool
+    server: ToldServer, kernel: Kernel, folder: Path, status: int, *, claimed: bool
 ) -> None:
     server._follow({"start": str(folder), **ORDER})
     if claimed:
@@ -151,11 +121,11 @@ def test_of_a_supervisor_that_did_its_work_or_has_claimed_it_nothing_is_said(
     server._reap()
 
     assert exit_of(folder) is None
-    assert server.told == []  # type: ignore[attr-defined]
+    assert server.told == []
 
 
 def test_one_that_found_no_room_is_started_again_until_there_is(
-    server: SupervisorServer, kernel: Kernel, folder: Path
+    server: ToldServer, kernel: Kernel, folder: Path
 ) -> None:
     server._follow({"start": str(folder), **ORDER})
     kernel.now += START_TIMEOUT_S  # a disk may be full for long
@@ -170,9 +140,7 @@ def test_one_that_found_no_room_is_started_again_until_there_is(
     assert server._may_end(), "supervisors go on without it"
 
 
-def test_of_an_attempt_whose_folder_is_gone_nothing_is_made(
-    server: SupervisorServer, kernel: Kernel, folder: Path
-) -> None:
+def test_of_an_attempt_whose_folder_is_gone_nothing_is_made(server: ToldServer, kernel: Kernel, folder: Path) -> None:
     server._follow({"start": str(folder), **ORDER})
     folder.rmdir()
     kernel.ended = [(7, SPENT)]

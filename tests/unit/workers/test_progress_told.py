@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -107,15 +108,14 @@ def test_history_that_is_folded_slowly_is_told_though_more_of_it_waits(clock: ty
     assert sent.messages == [Folded(queue=Queue.TUNER, count=2)] * 2
 
 
+def a_link(folder: Path, on_event: Callable[[Any], None], **options: Any) -> WorkerLink:
+    names: dict[str, Any] = {"experiment_id": "e1", "generation": 1, "log_path": folder / "e1.log"}
+    return WorkerLink(**names, now=lambda: Clock.now, on_event=on_event, **options)
+
+
 def test_the_service_hears_of_progress_twice_a_second_at_most(tmp_path: Path) -> None:
     events: list[Any] = []
-    link = WorkerLink(
-        experiment_id="e1",
-        generation=1,
-        log_path=tmp_path / "e1.log",
-        now=lambda: Clock.now,
-        on_event=events.append,
-    )
+    link = a_link(tmp_path, events.append)
     for moment in (10.0, 10.2, 10.4, 10.5, 3.0):  # a clock may be set back
         Clock.now = moment
         link._hear(Folded(queue=Queue.ASSESSOR, count=0))
@@ -145,14 +145,7 @@ def test_a_word_that_a_worker_says_in_time_is_heard_though_its_clock_is_another_
         raise OSError("the link has been told what it is for by then")
 
     events: list[Any] = []
-    link = WorkerLink(
-        experiment_id="e1",
-        generation=1,
-        log_path=tmp_path / "e1.log",
-        now=lambda: Clock.now,
-        on_event=events.append,
-        spawn=no_process,
-    )
+    link = a_link(tmp_path, events.append, spawn=no_process)
     with pytest.raises(OSError, match="the link"):
         link.start(
             initialize("e1", replace(a_spec(), algorithm_timeout_s=1.0), code_folder=None), snapshots={}, history={}
