@@ -142,8 +142,12 @@ class DirectAnalyst:
 
     def __init__(self, store: MemoryStore) -> None:
         self.asked: list[Question] = []
+        self.prepared = 0
         self._answers = Answers(store.queries)
         self._turn = threading.Lock()
+
+    def prepare(self) -> None:
+        self.prepared += 1
 
     def ask(self, question: Question, check: Check) -> Reply:
         with self._turn:

@@ -291,7 +291,6 @@ def _serve_http(  # noqa: PLR0913  # what `serve` has put together
     def listens() -> None:
         _spare_the_collector()
         announce(settings, core, url=url_of(listening, certificate))
-        analyst.prepare()
         archivist.start()
 
     try:

@@ -32,7 +32,6 @@ ANSWER_LIMIT_S = 60.0  # for one answer; a process that takes longer is ended
 CANCEL_LIMIT_S = 5.0  # for it to notice that nobody wants the answer any more
 PART_LIMIT_S = 10.0  # between two parts of an answer that has begun
 LOOK_S = 0.05  # how often somebody who waits looks whether the answer is still wanted
-READY_DELAY_S = 10.0  # after the service is there: what starts an experiment comes first; a question does not wait
 
 
 class _DiedError(Exception):
@@ -48,14 +47,16 @@ class AnalystProcess:
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _process: subprocess.Popen[bytes] | None = None
     _number: int = 0
-    _timer: threading.Timer | None = None
+    _is_preparing: bool = False
     _closed: bool = False
 
-    def prepare(self, delay_s: float = READY_DELAY_S) -> None:
-        """Have the process there before the first question, which else waits half a second for it."""
-        self._timer = threading.Timer(delay_s, self._start_early)
-        self._timer.daemon = True
-        self._timer.start()
+    def prepare(self) -> None:
+        if self._process is None and not self._is_preparing:
+            self._is_preparing = True
+            try:
+                threading.Thread(target=self._start_early, name="analyst", daemon=True).start()
+            except RuntimeError:  # no thread can be started now: the first question starts the process
+                self._is_preparing = False
 
     def ask(self, question: Question, check: Check) -> Reply:
         while not self._turn.acquire(timeout=LOOK_S):
@@ -72,8 +73,6 @@ class AnalystProcess:
 
     def close(self) -> None:
         """End the process. Safe to repeat; nobody asks afterwards."""
-        if self._timer is not None:
-            self._timer.cancel()
         with self._turn:
             self._closed = True
             self._discard()
@@ -148,10 +147,11 @@ class AnalystProcess:
         return self._process
 
     def _start_early(self) -> None:
-        with self._turn:
-            if not self._closed:
-                with contextlib.suppress(UnavailableError):
-                    self._running()
+        try:
+            with self._turn, contextlib.suppress(UnavailableError):
+                self._running()
+        finally:
+            self._is_preparing = False
 
     def _discard(self) -> None:
         process, self._process = self._process, None

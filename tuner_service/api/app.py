@@ -98,7 +98,7 @@ def create_app(services: Services) -> FastAPI:
     install_error_handlers(app)
     app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
     app.add_middleware(AnswersByEvent, commits=services.events, find=CachedReads(ROUTERS, BY_EVENT).find)
-    app.add_middleware(Dashboard)
+    app.add_middleware(Dashboard, opened=services.analyst.prepare)
     app.add_middleware(HeadAsGet)
     app.add_middleware(ChannelsInTurn)
     app.add_middleware(Guard, settings=services.config, cookie_name=services.sessions.cookie_name)

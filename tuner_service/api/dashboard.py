@@ -6,7 +6,7 @@ They carry nothing of anybody's experiments, so they need no token; what the pag
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
@@ -69,11 +69,15 @@ class Dashboard:
     """Answers for the page's own addresses, and hands everything else on.
 
     A person whose browser goes to an address that nobody has, is shown the page, which says so and leads back. What
-    stands under ``/api/``, and whoever does not ask for a page, is answered as ever.
+    stands under ``/api/``, and whoever does not ask for a page, is answered as ever. ``opened`` is called for each page
+    that is shown, before its script asks for anything.
     """
 
-    def __init__(self, app: ASGIApp, folder: Traversable | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, folder: Traversable | None = None, *, opened: Callable[[], None] = lambda: None
+    ) -> None:
         self._app = app
+        self._opened = opened
         self._files = read_files(folder or resources.files("tuner_service").joinpath("web"))
         self._index = self._files.get("/index.html")
 
@@ -92,6 +96,7 @@ class Dashboard:
             return _response(self._files[path], scope)
         if PAGES.fullmatch(path) is None:
             return None
+        self._opened()
         if self._index is not None:
             return _response(self._index, scope)
         return Response(NOT_BUILT, status_code=503, media_type="text/html", headers=_headers(".html"))

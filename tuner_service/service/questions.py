@@ -61,6 +61,9 @@ class NotWantedError(Exception):
 class Analyst(Protocol):
     """Computes what grows with a history, away from whoever decides."""
 
+    def prepare(self) -> None:
+        """Somebody is about to ask: be ready then, which may take half a second. Returns at once; any thread."""
+
     def ask(self, question: Question, check: Check) -> Reply:
         """Blocks; any thread. ``check`` is called now and then, and what it raises ends the computing.
 

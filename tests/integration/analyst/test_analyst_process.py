@@ -168,8 +168,12 @@ os.kill(os.getpid(), 9)
 
 
 def test_it_is_there_before_the_first_question_if_asked_and_not_after_the_end(analyst: AnalystProcess) -> None:
-    analyst.prepare(delay_s=0)
-    wait_until(lambda: analyst.pid is not None)
+    assert analyst.pid is None
+    analyst.prepare()
+    analyst.prepare()
+    pid = wait_until(lambda: analyst.pid)
+    assert best_of(analyst) == 3
+    assert analyst.pid == pid
     analyst.close()
     with pytest.raises(UnavailableError, match="ending"):
         analyst.ask(BEST, wanted)

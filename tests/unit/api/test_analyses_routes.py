@@ -27,6 +27,14 @@ def test_an_analysis_is_computed_again_when_the_outcomes_or_the_space_have_chang
     assert len(api.analyst.asked) == 3
 
 
+def test_who_computes_analyses_is_ready_when_a_page_is_opened() -> None:
+    api = an_api_service()
+    api.client.get("/healthz")
+    assert api.analyst.prepared == 0
+    api.client.get("/")
+    assert api.analyst.prepared == 1
+
+
 @pytest.mark.parametrize("name", ["curves", "timeline", "table"])
 def test_what_every_commit_may_change_is_read_again_after_each(name: str) -> None:
     api = an_api_service()

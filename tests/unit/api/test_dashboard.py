@@ -51,6 +51,21 @@ def test_everything_else_is_the_services(web: Path, path: str) -> None:
     assert ask(web, "/", "POST").text == "of the service"
 
 
+def test_whoever_waits_for_a_page_to_be_opened_is_told_and_of_nothing_else(web: Path) -> None:
+    opened: list[None] = []
+
+    async def answers() -> None:
+        page = Dashboard(PlainTextResponse("of the service"), web, opened=lambda: opened.append(None))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=page), base_url="http://test") as client:
+            for path in ("/api/v1/experiments", "/assets/index-abc.js", "/healthz"):
+                await client.get(path)
+            assert not opened
+            await client.get("/experiments/a")
+
+    asyncio.run(answers())
+    assert len(opened) == 1
+
+
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 
