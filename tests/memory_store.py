@@ -22,7 +22,9 @@ from tuner_service.dispatcher.changes import (
     StoredSnapshot,
     Touched,
 )
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
+from tuner_service.dispatcher.limits import ASSESSOR_REPORTS_LIMIT
+from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
@@ -308,6 +310,12 @@ class MemoryStore:
         rows = self._rows.get(experiment_id)
         return iter([] if rows is None else list(_history(rows, queue, after=after, upto=upto)))
 
+    def reports_on(self, experiment_id: ExperimentId, line: int) -> MetricsReported:
+        rows = self._rows[experiment_id]
+        item = _item(rows, rows.journal[line], with_values=True)
+        assert isinstance(item, MetricsReported)
+        return item
+
     def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:
         rows = self._rows.get(experiment_id)
         return None if rows is None else rows.snapshots.get(queue)
@@ -515,8 +523,7 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
         trials=tuple(trials),
         attempts=tuple(a for _, a in sorted(rows.attempts.items()) if not a.status.is_final),
         unanswered={
-            queue: tuple(_item(rows, line, with_values=cuts) for line in _routed(rows, queue, after=cursors[queue]))
-            for queue in Queue
+            queue: tuple(_kept(rows, _routed(rows, queue, after=cursors[queue]), with_values=cuts)) for queue in Queue
         },
         seen_steps={
             t.number: frozenset(
@@ -526,6 +533,15 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
         },
         checkpoints=tuple(c for _, c in sorted(rows.checkpoints.items()) if c.number in loaded),
     )
+
+
+def _kept(rows: _Rows, lines: list[JournalLine], *, with_values: bool) -> Iterator[QueueItem]:
+    reports = 0
+    for line in lines:
+        is_read = reports < ASSESSOR_REPORTS_LIMIT or line.kind != "reports"
+        item = _item(rows, line, with_values=with_values) if is_read else item_of(line, recorded=None, seen=None)
+        reports += report_count(item)
+        yield item
 
 
 def _routed(rows: _Rows, queue: Queue, *, after: int, upto: int | None = None) -> list[JournalLine]:

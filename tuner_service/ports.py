@@ -17,7 +17,7 @@ from tuner_service.dispatcher.changes import (
     Touched,
 )
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.dispatcher.loaded import LoadedExperiment as LoadedExperiment  # noqa: PLC0414  # part of the port Store
 from tuner_service.domain.assets import Asset, AssetId, AssetKind, AssetVersion
 from tuner_service.domain.experiment import Experiment, ExperimentId
@@ -33,7 +33,7 @@ class Clock(Protocol):
 
 
 class Store(Protocol):
-    """The one writer's view of the database. Not thread-safe, but for ``history`` and ``snapshot``."""
+    """The one writer's view of the database. Not thread-safe, but for ``history``, ``reports_on`` and ``snapshot``."""
 
     @property
     def lineage(self) -> str:
@@ -42,7 +42,8 @@ class Store(Protocol):
     def load(self) -> tuple[LoadedExperiment, ...]:
         """Every experiment as of the last commit; of ended ones too what a resume would go on with.
 
-        One whose rows cannot be read has ``damage``, and is shown as paused from here on. StorageError: none can be.
+        Of what is unanswered, reports beyond some ASSESSOR_REPORTS_LIMIT of a queue are ``unread``. One whose rows
+        cannot be read has ``damage``, and is shown as paused from here on. StorageError: none can be.
         """
 
     def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
@@ -63,6 +64,12 @@ class Store(Protocol):
         Requests for suggestions carry what was recorded; the tuner's that were answered with nothing are left out.
         Deterministic experiments: reports after a stop are left out. Reports come without ``values``, which only the
         dispatcher wants, of what ``load`` calls unanswered.
+        """
+
+    def reports_on(self, experiment_id: ExperimentId, line: int) -> MetricsReported:
+        """What an algorithm is told on that line, which holds reports, with ``values``; any thread.
+
+        RowsDamagedError where it cannot be read.
         """
 
     def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:

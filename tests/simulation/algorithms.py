@@ -14,7 +14,14 @@ from tuner_service.assessors.base import Keep, Stop
 from tuner_service.assessors.registry import create_assessor
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
-from tuner_service.dispatcher.items import AlgorithmFault, Queue, QueueItem
+from tuner_service.dispatcher.items import (
+    AlgorithmFault,
+    MetricsReported,
+    PauseAdvised,
+    Queue,
+    QueueItem,
+    StopAdvised,
+)
 from tuner_service.domain.experiment import ExperimentSpec
 from tuner_service.domain.search_space import SearchSpace, parse_search_space
 from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome
@@ -186,6 +193,7 @@ class Worker:
         self.tuner = a_first_fold(spec)
         self.assessor = None if spec.assessor is None else an_assessor(spec)
         self.lines: dict[Queue, list[QueueItem]] = {q: [] for q in Queue}
+        self.unread: set[int] = set()  # lines told without their reports
         self.halted: set[Queue] = set()
         self.answered: dict[Queue, int] = {Queue.TUNER: order.tuner_cursor, Queue.ASSESSOR: order.assessor_cursor}
         self._fold_history(order)
@@ -211,6 +219,9 @@ class Worker:
         return self.tuner if queue is Queue.TUNER else self.assessor
 
     def deliver(self, queue: Queue, item: QueueItem) -> None:
+        if isinstance(item, MetricsReported) and item.unread:
+            self.unread.add(item.line)
+            self.world.unread += 1
         self.lines[queue].append(item)
         if len(self.lines[queue]) == 1:
             self.world.later(0.1 + self.world.rng.random() * 0.5, lambda: self._work(queue))
@@ -219,7 +230,7 @@ class Worker:
         """Answer what is waiting, as one batch."""
         if self.world.worker is not self or not self.lines[queue]:
             return
-        items, self.lines[queue] = self.lines[queue], []
+        items, self.lines[queue] = list(map(self._whole, self.lines[queue])), []
         fold = self._fold(queue)
         assert fold is not None
         if queue in self.halted:
@@ -228,12 +239,21 @@ class Worker:
             self._raise_at(queue, items.pop(self.world.rng.randrange(len(items))), items)
         answers = tuple(fold.take(item) for item in items)  # type: ignore[arg-type]  # routed by queue
         generation = self.order.generation
+        advised = (a.line for a in answers if isinstance(a, StopAdvised | PauseAdvised) and a.line in self.unread)
         answered = c.QueueAnswered(
-            at=self.world.now, experiment_id=EXPERIMENT, generation=generation, queue=queue, answers=answers
+            at=self.world.now,
+            experiment_id=EXPERIMENT,
+            generation=generation,
+            queue=queue,
+            answers=answers,
+            read=tuple(self.world.store.reports_on(EXPERIMENT, line) for line in advised),
         )
         self.world.later(self.world.rng.random() * 0.3, lambda: self._if_alive(answered))
         if items and self.world.chance(0.3):
             self._snapshot(queue, items[-1].line)
+
+    def _whole(self, item: QueueItem) -> QueueItem:
+        return self.world.store.reports_on(EXPERIMENT, item.line) if item.line in self.unread else item
 
     def _raise_at(self, queue: Queue, raising: QueueItem, items: list[QueueItem]) -> None:
         """The algorithm raises there: what stood before is answered, nothing after it."""

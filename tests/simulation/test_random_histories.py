@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests import memory_store
 from tests.simulation.histories import check_history
 from tests.unit.dispatcher.harness import (
     CRASHED,
@@ -28,12 +29,14 @@ from tests.unit.dispatcher.test_devices import gpus
 from tests.unit.dispatcher.test_quota_groups import begin_other
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher import commands as c
+from tuner_service.dispatcher import step
 from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, NotHeldError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Attempt
 
 SEEDS = 60
+UNREAD_SEEDS = 9
 GANG_SEEDS = 15  # each takes as long as three others
 END_LIMIT = 500  # steps in which every experiment must come to its end, once all goes well
 EXITS = (
@@ -67,6 +70,16 @@ def test_whatever_is_killed_or_cut_off_trials_of_several_nodes_end_it_as_it_woul
 ) -> None:
     print(f"to replay: python -m tests.simulation.histories --first {seed} --seeds 1 --kinds 'of several nodes'")
     check_history(seed, deterministic=deterministic, kind="of several nodes")
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["deterministic", "free"])
+def test_reports_that_stay_in_their_rows_until_they_are_told_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    monkeypatch.setattr(step, "ASSESSOR_REPORTS_LIMIT", 1)
+    monkeypatch.setattr(memory_store, "ASSESSOR_REPORTS_LIMIT", 1)
+    unread = [check_history(seed, deterministic=deterministic).unread for seed in range(UNREAD_SEEDS)]
+    assert sum(unread) > UNREAD_SEEDS, unread
 
 
 class AnyCommands(RuleBasedStateMachine):

@@ -82,6 +82,7 @@ class World:
         self.changes = 0  # by the person
         self.most_trials = spec.budget.trials or 0  # that were ever allowed
         self.launched: dict[str, int] = {}
+        self.unread = 0  # lines that were told without their reports
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.service: Service | None = None

@@ -290,7 +290,7 @@ def is_refusing(ts: TrialStep) -> bool:
     """Whether reports of the trial have to wait, because too many wait for whoever judges.
 
     Where nobody does until a person has looked, an attempt that has ended brings what it has reported all the same: its
-    trial has to come to its end, and what it holds is to be given on.
+    trial has to come to its end, and what it holds is to be given on. They stay in their rows: see ``Step.enqueue``.
     """
     xs = ts.xs
     if xs.judging_queue is None or (ts.number in xs.over and not xs.worker.is_to_answer):

@@ -346,6 +346,7 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
     if xs is None:
         return None
     waiting = xs.queues[event.queue]
+    read = {item.line: item for item in event.read}
     for answer in event.answers:
         if not waiting.pending or answer.line < waiting.pending[0].line:
             continue
@@ -361,7 +362,7 @@ def answered(step: Step, event: QueueAnswered) -> ExperimentState | None:
         waiting.retries = waiting.deaths = xs.worker.idle_deaths = 0
         waiting.warned = waiting.warned and len(waiting.pending) >= QUEUE_WARNING_LENGTH // 2
         _move_cursor(step, xs, event.queue, answer.line)
-        _apply(step, xs, item, answer)
+        _apply(step, xs, read.get(item.line, item), answer)
         if xs.worker.phase is WorkerPhase.ABSENT:
             break  # what it says next follows from something that did not come to be
     return xs

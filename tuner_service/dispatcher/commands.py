@@ -20,7 +20,7 @@ from trials.wire.records import (
     ProcessRecord,
     StopToldRecord,
 )
-from tuner_service.dispatcher.items import AlgorithmFault, Answer, Queue
+from tuner_service.dispatcher.items import AlgorithmFault, Answer, MetricsReported, Queue
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.experiment import CodeOrigin, ExperimentId, ExperimentSpec
@@ -391,13 +391,14 @@ class WorkerPonged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAnswered:
-    """Answers in line order."""
+    """Answers in line order; ``read``: lines at which something is advised, and whose reports were not in memory."""
 
     at: float
     experiment_id: ExperimentId
     generation: int
     queue: Queue
     answers: tuple[Answer, ...]
+    read: tuple[MetricsReported, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ class MetricsReported:
 
     ``sequences`` are the spool sequences of ``reports``, one each; ``values`` all metrics of each report where the
     experiment is deterministic, in which a trial may be cut off there; the worker is not sent them.
+
+    ``unread`` above 0: for so many reports, which stand in their rows alone. They are read when the line is delivered.
     """
 
     line: int
@@ -48,6 +50,7 @@ class MetricsReported:
     reports: tuple[Report, ...]
     sequences: tuple[int, ...]
     values: tuple[dict[str, float], ...] = ()
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

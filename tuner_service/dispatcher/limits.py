@@ -8,7 +8,9 @@ IMPORTED_OUTCOMES_LIMIT = 10_000  # in one request; more are refused
 IMPORTED_LINE_CHARACTERS = 8 * 2**20  # of their parameters on one line of the journal; then another one begins
 FURTHER_PARAMETERS_LIMIT = 1_000  # of one trial; then its script is told that there are no more
 ASSESSOR_QUEUE_LIMIT = 1_000  # lines with reports, and others beside them; beyond it reports wait in their spools
-ASSESSOR_REPORTS_LIMIT = 100_000  # reports in those lines, which hold up to some thousands each; likewise
+# Reports in those lines, which hold up to some thousands each; likewise. Those that are taken all the same, because
+# their trial has ended and nobody judges, stay in their rows until they are delivered.
+ASSESSOR_REPORTS_LIMIT = 100_000
 METRICS_A_REPORT = 10  # that a waiting line holds whole, as those of a deterministic experiment do, count as a report
 REFUSED_REPORTS_RETRY_S = 0.2
 UNJUDGED_REPORTS_RETRY_S = 2.0  # likewise, while nobody judges until a person has looked

@@ -10,7 +10,13 @@ from tuner_service.dispatcher import transitions
 from tuner_service.dispatcher.changes import Changes, JournalLine
 from tuner_service.dispatcher.effects import Deliver, Effect, Tell, ToOneAgent, WarnQueueLength
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
-from tuner_service.dispatcher.limits import DETAIL_LIMIT, MESSAGE_LIMIT, METRICS_A_REPORT, QUEUE_WARNING_LENGTH
+from tuner_service.dispatcher.limits import (
+    ASSESSOR_REPORTS_LIMIT,
+    DETAIL_LIMIT,
+    MESSAGE_LIMIT,
+    METRICS_A_REPORT,
+    QUEUE_WARNING_LENGTH,
+)
 from tuner_service.dispatcher.routing import LineKind, queues_for
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState
 from tuner_service.domain.errors import ConflictError, NotFoundError
@@ -158,9 +164,14 @@ class Step:
         return line
 
     def enqueue(self, xs: ExperimentState, kind: LineKind, item: QueueItem) -> None:
-        """Put ``item`` into the queues its line belongs to, and before the worker if one is up."""
+        """Put ``item`` into the queues its line belongs to, and before the worker if one is up.
+
+        Reports beyond ASSESSOR_REPORTS_LIMIT stay in their rows: whoever delivers them reads them there.
+        """
         for queue in queues_for(kind, xs.experiment.spec):
             waiting = xs.queues[queue]
+            if isinstance(item, MetricsReported) and waiting.reports >= ASSESSOR_REPORTS_LIMIT:
+                item = replace(item, reports=(), sequences=(), values=(), unread=report_count(item))
             waiting.pending.append(item)
             waiting.reports += report_count(item)
             if len(waiting.pending) > QUEUE_WARNING_LENGTH and not waiting.warned:
@@ -300,4 +311,4 @@ def report_count(item: QueueItem) -> int:
     """How many reports stand in the line; METRICS_A_REPORT metrics that it holds beside them are one more."""
     if not isinstance(item, MetricsReported):
         return 0
-    return len(item.reports) + sum(map(len, item.values)) // METRICS_A_REPORT
+    return item.unread or len(item.reports) + sum(map(len, item.values)) // METRICS_A_REPORT

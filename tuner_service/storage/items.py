@@ -24,11 +24,13 @@ from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcom
 SeenReport = tuple[int, int, float, dict[str, float] | None]
 
 
-def item_of(line: JournalLine, *, recorded: Parameters | Decision | None, seen: Sequence[SeenReport]) -> QueueItem:
+def item_of(
+    line: JournalLine, *, recorded: Parameters | Decision | None, seen: Sequence[SeenReport] | None
+) -> QueueItem:
     """What an algorithm sees of ``line``.
 
     ``recorded``: what the trial this line asked for was given, or what an advisor decided. ``seen``: the line's reports
-    that algorithms see, by sequence.
+    that algorithms see, by sequence; None where they stay unread.
     """
     payload = line.payload
     match line.kind:
@@ -38,6 +40,9 @@ def item_of(line: JournalLine, *, recorded: Parameters | Decision | None, seen: 
                 return replace(request, decision=recorded)
             return replace(request, recorded=recorded)
         case "reports":  # {"number", "attempt", "first", "last"}: the spool sequences it holds
+            if seen is None:
+                span = reports_on(line)
+                return MetricsReported(line=line.line, number=payload["number"], reports=(), sequences=(), unread=span)
             return MetricsReported(
                 line=line.line,
                 number=payload["number"],
@@ -60,6 +65,11 @@ def item_of(line: JournalLine, *, recorded: Parameters | Decision | None, seen: 
                 f"line {line.line} of experiment {line.experiment_id} is routed to a queue and has the unknown kind "
                 f"{line.kind!r}; the database was written by a newer version: install that one"
             )
+
+
+def reports_on(line: JournalLine) -> int:
+    """How many reports stand there at most: 0 on every line of another kind."""
+    return line.payload["last"] - line.payload["first"] + 1 if line.kind == "reports" else 0
 
 
 def _outcome(plain: object) -> TrialOutcome:

@@ -10,7 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, or_, select
 
 from tuner_service.dispatcher.changes import JournalLine
-from tuner_service.dispatcher.items import Queue, QueueItem, SuggestionRequested
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
+from tuner_service.dispatcher.limits import ASSESSOR_REPORTS_LIMIT
+from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.errors import RowsDamagedError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.steps import Steps
@@ -26,7 +28,7 @@ from tuner_service.domain.trial import (
 )
 from tuner_service.ports import LoadedExperiment
 from tuner_service.storage import mapping, tables
-from tuner_service.storage.items import SeenReport, item_of
+from tuner_service.storage.items import SeenReport, item_of, reports_on
 
 HISTORY_PAGE_LINES = 1_000  # most journal lines read at once
 HISTORY_PAGE_REPORTS = 50_000  # and most reports in them, but for a single line that holds more
@@ -170,9 +172,34 @@ def _unanswered(
     for row in connection.execute(_of(only, j.c.experiment_id, query)).mappings():
         lines[row["experiment_id"]].append(mapping.line_out(row))
     return {
-        experiment_id: tuple(item for item, _ in _items(connection, found, with_values=experiment_id in with_values))
+        experiment_id: tuple(_kept(connection, found, with_values=experiment_id in with_values))
         for experiment_id, found in lines.items()
     }
+
+
+def _kept(connection: Connection, lines: list[JournalLine], *, with_values: bool) -> Iterator[QueueItem]:
+    """The items of ``lines``; once there are reports enough in them, the others stay unread."""
+    reports = 0
+    while lines:
+        page = _within_bound(lines)
+        lines = lines[len(page) :]
+        is_read = reports < ASSESSOR_REPORTS_LIMIT
+        for item, _ in _items(connection, page, with_values=with_values, is_read=is_read):
+            reports += report_count(item)
+            yield item
+
+
+def reports_of_line(connection: Connection, experiment_id: ExperimentId, line: int) -> MetricsReported:
+    """As ``ports.Store`` promises it of ``reports_on``."""
+    j = tables.journal
+    found = connection.execute(select(j).where(j.c.experiment_id == experiment_id, j.c.line == line)).mappings().one()
+    lines = [mapping.line_out(found)]
+    try:
+        ((item, _),) = _items(connection, lines, with_values=True)
+    except mapping.UNREADABLE as exc:
+        raise _damage_in(connection, lines, Queue.ASSESSOR) from exc
+    assert isinstance(item, MetricsReported)  # noqa: S101  # it is asked for lines with reports alone
+    return item
 
 
 def history_page(
@@ -226,27 +253,28 @@ def _damage_in(connection: Connection, lines: Sequence[JournalLine], queue: Queu
 def _within_bound(lines: list[JournalLine]) -> list[JournalLine]:
     reports = 0
     for place, line in enumerate(lines):
-        if line.kind == "reports":
-            reports += line.payload["last"] - line.payload["first"] + 1
+        reports += reports_on(line)
         if reports > HISTORY_PAGE_REPORTS and place > 0:
             return lines[:place]
     return lines
 
 
 def _items(
-    connection: Connection, lines: Sequence[JournalLine], *, with_values: bool
+    connection: Connection, lines: Sequence[JournalLine], *, with_values: bool, is_read: bool = True
 ) -> Iterator[tuple[QueueItem, bool]]:
     """Each with whether it says something: False for requests answered with nothing and reports all cut away.
 
-    ``with_values``: reports bring all their metrics along, which algorithms do not see.
+    ``with_values``: reports bring all their metrics along, which algorithms do not see. ``is_read`` False: they stay in
+    their rows.
     """
     requests = [line for line in lines if line.kind == "suggestion_requested"]
     recorded = _recorded(connection, requests)
     decisions = _decisions(connection, requests, recorded)
-    seen = _seen_reports(connection, [line for line in lines if line.kind == "reports"], with_values=with_values)
+    held = [line for line in lines if line.kind == "reports"]
+    seen = _seen_reports(connection, held, with_values=with_values) if is_read else {}
     for line in lines:
         answer = decisions.get(line.line, recorded.get(line.line))
-        reports = seen.get(line.line, ())
+        reports = seen.get(line.line, ()) if is_read else None
         has_content = {"suggestion_requested": answer is not None, "reports": bool(reports)}.get(line.kind, True)
         yield item_of(line, recorded=answer, seen=reports), has_content
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, or_, select, tuple_
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey, Touched
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
@@ -361,6 +361,11 @@ class SqlQueries:
             with self.reading() as connection:
                 items, after = reading.history_page(connection, experiment_id, queue, after=after, upto=upto)
             yield from items
+
+    def reports_on(self, experiment_id: ExperimentId, line: int) -> MetricsReported:
+        """As ``ports.Store`` promises it."""
+        with self.reading() as connection:
+            return reading.reports_of_line(connection, experiment_id, line)
 
     def checkpoint_digests(self) -> frozenset[str]:
         """Of every checkpoint of every experiment, wherever its bytes lie."""

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Update
 
 from tuner_service.dispatcher.changes import Changes, MetricsCut, SkippedLine, StoredSnapshot
-from tuner_service.dispatcher.items import Queue, QueueItem
+from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
@@ -162,6 +162,9 @@ class SqlStore:
 
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
         return self.queries.history(experiment_id, queue, after=after, upto=upto)
+
+    def reports_on(self, experiment_id: ExperimentId, line: int) -> MetricsReported:
+        return self.queries.reports_on(experiment_id, line)
 
     def snapshot(self, experiment_id: ExperimentId, queue: Queue) -> StoredSnapshot | None:
         s = tables.algorithm_snapshots

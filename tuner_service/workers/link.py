@@ -28,8 +28,8 @@ from tuner_service.dispatcher.commands import (
     WorkerProgressed,
     WorkerReady,
 )
-from tuner_service.dispatcher.items import Queue, QueueItem
-from tuner_service.domain.errors import LimitExceededError, RowsDamagedError
+from tuner_service.dispatcher.items import MetricsReported, PauseAdvised, Queue, QueueItem, StopAdvised
+from tuner_service.domain.errors import LimitExceededError, RowsDamagedError, StorageError, UnavailableError
 from tuner_service.workers.messages import (
     PROGRESS_S,
     Answered,
@@ -68,6 +68,14 @@ Snapshots = Mapping[Queue, tuple[int, str]]
 History = Mapping[Queue, Iterable[QueueItem]]
 
 
+def _is_unread(item: QueueItem) -> bool:
+    return isinstance(item, MetricsReported) and item.unread > 0
+
+
+def _not_there(line: int) -> MetricsReported:
+    raise StorageError(f"line {line} was told without its reports")
+
+
 class WorkerLink:
     """One worker process of one experiment.
 
@@ -84,21 +92,24 @@ class WorkerLink:
         now: Callable[[], float],
         on_event: Callable[[WorkerEvent], None],
         on_refused: Callable[[Queue, int], None] = lambda _queue, _line: None,
+        reports_on: Callable[[int], MetricsReported] = _not_there,
         spawn: Callable[[Path], subprocess.Popen[bytes]] = spawn_worker,
     ) -> None:
         """``spawn`` gives a process of ``tuner_service.workers.worker``, a spare one perhaps.
 
         ``on_refused`` is told of a snapshot, by its line, that the algorithm could not load; its worker ends then.
+        ``reports_on`` reads the reports of a line that was told without them, in a thread of the link.
         """
         self._experiment_id, self._generation = experiment_id, generation
         self._log_path, self._now, self._on_event, self._spawn = log_path, now, on_event, spawn
-        self._on_refused = on_refused
+        self._on_refused, self._reports_on = on_refused, reports_on
         self.choice = ""  # what ``auto`` does, and why, as it said last; any thread
         self._gate = threading.RLock()  # held while an event comes out
         self._closed = self._begun = False
         self._wake = threading.Condition()
         self._pending: dict[Queue, deque[QueueItem]] = {name: deque() for name in Queue}
         self._unanswered = dict.fromkeys(Queue, 0)
+        self._read_lines: set[int] = set()  # told without their reports, which were read, and not answered yet
         self._faulted: set[Queue] = set()
         self._progress_told_at: dict[Queue, float] = {}
         self._progress_every_s = PROGRESS_S / 2
@@ -269,10 +280,19 @@ class WorkerLink:
 
     def _send_live(self, stream: BinaryIO) -> None:
         while batch := self._next_batch():
-            self._send(stream, batch)
+            self._send(stream, list(map(self._whole, batch)))
+
+    def _whole(self, command: ToWorker) -> ToWorker:
+        """With its reports, where they are in their rows alone."""
+        if not isinstance(command, Told) or not _is_unread(command.item):
+            return command
+        return Told(queue=command.queue, item=self._reports_on(command.item.line))
 
     def _next_batch(self) -> list[ToWorker]:
-        """What to send next, at least one command; waits for it. Nothing once the end was sent."""
+        """What to send next, at least one command; waits for it. Nothing once the end was sent.
+
+        One whose reports are to be read is the last, so that those of one line are in memory at a time.
+        """
         with self._wake:
             self._wake.wait_for(lambda: self._ending or self._ping_wanted or any(map(self._sendable, Queue)))
             if self._ending:
@@ -283,8 +303,12 @@ class WorkerLink:
             self._ping_wanted = False
             for name in Queue:
                 for _ in range(min(self._sendable(name), BATCH_ITEMS)):
-                    batch.append(Told(queue=name, item=self._pending[name].popleft()))
+                    item = self._pending[name].popleft()
+                    batch.append(Told(queue=name, item=item))
                     self._unanswered[name] += 1
+                    if _is_unread(item):
+                        self._read_lines.add(item.line)
+                        return batch
             return batch
 
     def _sendable(self, name: Queue) -> int:
@@ -308,6 +332,12 @@ class WorkerLink:
             if process.poll() is None:  # a frame cut short by its death needs no words of its own
                 self._broke = f"it sent what is no answer: {error}"
                 self._end()
+        except RowsDamagedError as error:
+            self._broke, self._damage = f"what it judged could not be read: {error}", str(error)
+            self._end()
+        except (StorageError, UnavailableError) as error:
+            self._broke = f"what it judged could not be read: {error}"
+            self._end()
         except subprocess.TimeoutExpired:
             self._broke = "an algorithm closed the pipe that the worker answers on"
             self._end()
@@ -332,7 +362,8 @@ class WorkerLink:
                 self._tell_progress(message.queue, at)
             case Answered():
                 self._answered(message.queue, len(message.answers))
-                self._emit(QueueAnswered(at=at, queue=message.queue, answers=message.answers, **names))
+                read = self._read_again(message)
+                self._emit(QueueAnswered(at=at, queue=message.queue, answers=message.answers, read=read, **names))
             case SnapshotMade():
                 self._emit(SnapshotTaken(at=at, queue=message.queue, line=message.line, state=message.state, **names))
             case SnapshotRefused():
@@ -353,6 +384,14 @@ class WorkerLink:
                         **names,
                     )
                 )
+
+    def _read_again(self, message: Answered) -> tuple[MetricsReported, ...]:
+        """The lines at which it advises something, of those that whoever told them has no reports of."""
+        with self._wake:
+            lines = self._read_lines & {answer.line for answer in message.answers}
+            self._read_lines -= lines
+        advised = (a.line for a in message.answers if isinstance(a, StopAdvised | PauseAdvised) and a.line in lines)
+        return tuple(map(self._reports_on, advised))
 
     def _tell_progress(self, name: Queue, at: float) -> None:
         """Not more often than there is use of it: history is folded a thousand lines at a time."""

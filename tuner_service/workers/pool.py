@@ -67,6 +67,7 @@ class WorkerPool:
             now=self.now,
             on_event=partial(self._hear, order),
             on_refused=partial(self._refuse, order.experiment_id),
+            reports_on=partial(self.store.reports_on, order.experiment_id),
             spawn=self.spare.take,
         )
         with self._changing:

@@ -224,7 +224,7 @@ class Harness:
             c.WorkerReady(at=self.at, experiment_id=EXPERIMENT_ID, generation=generation, asks_ahead=asks_ahead)
         )
 
-    def answer(self, queue: Queue, *answers: Answer) -> list[e.Effect]:
+    def answer(self, queue: Queue, *answers: Answer, read: tuple[MetricsReported, ...] = ()) -> list[e.Effect]:
         return self.handle(
             c.QueueAnswered(
                 at=self.at,
@@ -232,6 +232,7 @@ class Harness:
                 generation=self.xs.worker.generation,
                 queue=queue,
                 answers=answers,
+                read=read,
             )
         )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests import memory_store
 from tests.unit.dispatcher.harness import AGENT, EXITED, STOPPED, Harness, a_final, an_intermediate
 from tests.unit.dispatcher.test_asks import LEASE_S
 from tests.unit.dispatcher.test_asks import begin as begin_asked
 from trials.wire.messages import Acknowledge, Busy, Forget, Stop
 from tuner_service.dispatcher import agents
-from tuner_service.dispatcher.items import AlgorithmFault, Queue
+from tuner_service.dispatcher import step as step_module
+from tuner_service.dispatcher.items import AlgorithmFault, MetricsReported, Queue, StopAdvised, Taken
 from tuner_service.dispatcher.limits import UNJUDGED_REPORTS_RETRY_S
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
@@ -95,6 +97,49 @@ def test_what_ended_meanwhile_is_judged_once_somebody_judges_again(h: Harness) -
     assert len(h.pending(Queue.ASSESSOR)) == FULL + 2
     h.take(Queue.ASSESSOR)
     assert not h.pending(Queue.ASSESSOR)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_reports_of_what_ended_meanwhile_stay_in_their_rows_beyond_the_limit(
+    monkeypatch: pytest.MonkeyPatch, h: Harness, deterministic: bool
+) -> None:
+    """Also of a service that is started anew."""
+    for module in (step_module, memory_store):
+        monkeypatch.setattr(module, "ASSESSOR_REPORTS_LIMIT", FULL)
+    with_a_full_queue(h, deterministic=deterministic)
+    come_to_the_end(h)
+    before = reports_of(h)
+    assert [item.unread for item in before] == [0] * FULL + [1]
+    assert not before[-1].reports
+
+    h.restart()
+    h.ready()
+    assert [item.unread > 0 for item in reports_of(h)] == [False] * FULL + [True]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_stop_at_a_report_that_stayed_in_its_row_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch, h: Harness, deterministic: bool
+) -> None:
+    monkeypatch.setattr(step_module, "ASSESSOR_REPORTS_LIMIT", 1)
+    h.run(assessor=ASSESSED, deterministic=deterministic)
+    h.take(Queue.ASSESSOR)
+    h.report(1, an_intermediate(0, 0.5))
+    h.report(1, an_intermediate(1, 0.4, acc=0.7), an_intermediate(2, 0.3))
+    first, second = reports_of(h)
+    assert (first.unread, second.unread) == (0, 2)
+
+    read = h.store.reports_on(h.experiment.id, second.line)
+    stop = StopAdvised(line=second.line, sequence=read.sequences[0], message="hopeless")
+    h.answer(Queue.ASSESSOR, Taken(line=first.line), stop, read=(read,))
+    assert h.trial(1).stopped_at_line == second.line
+    assert h.journal("stop_advised") == [{"number": 1, "step": 1, "message": "hopeless"}]
+    if deterministic:
+        assert h.trial(1).last_metrics == {"loss": 0.4, "acc": 0.7}
+
+
+def reports_of(h: Harness) -> list[MetricsReported]:
+    return [item for item in h.pending(Queue.ASSESSOR) if isinstance(item, MetricsReported)]
 
 
 def test_while_somebody_judges_trials_that_have_ended_wait_like_others(h: Harness) -> None:

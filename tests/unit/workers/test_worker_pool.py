@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 from tuner_service.dispatcher.changes import StoredSnapshot
 from tuner_service.dispatcher.commands import SnapshotTaken, WorkerDied, WorkerPonged, WorkerProgressed
 from tuner_service.dispatcher.effects import Deliver, PingWorker, StartWorker
-from tuner_service.dispatcher.items import Queue, SuggestionRequested
+from tuner_service.dispatcher.items import MetricsReported, Queue, SuggestionRequested
 from tuner_service.domain.errors import RowsDamagedError, StorageError, UnavailableError
 from tuner_service.domain.experiment import AlgorithmSpec
 from tuner_service.service.code import CodeFile, pack_code
@@ -98,6 +98,9 @@ class World:
     def history(self, _: str, queue: Queue, *, after: int, upto: int) -> tuple[()]:
         self.told_after = after if queue is Queue.TUNER else self.told_after
         return ()
+
+    def reports_on(self, _: str, line: int) -> MetricsReported:
+        return MetricsReported(line=line, number=1, reports=(), sequences=())
 
     def hear(self, message: Any) -> None:
         """From the worker, which is heard; a snapshot is stored."""
