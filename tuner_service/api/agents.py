@@ -328,7 +328,7 @@ class _Connection:
             case OutputOffered():
                 self._loop.create_task(self._take_output(message)).add_done_callback(_log_failure)
             case Pong():
-                pass
+                self._hub.answered(self._channel)
             case NotUnderstood():
                 fields = {"agent": agent_id, "about": message.about, "error": message.reason}
                 logger.warning("agent_did_not_understand", extra=fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from trials.wire.attempt import AttemptKey
 from trials.wire.devices import NodeDevice
 from trials.wire.limits import DEVICES_LIMIT
-from trials.wire.messages import Hello, LogChunk, ReadLog, ToAgent
+from trials.wire.messages import Hello, LogChunk, Ping, ReadLog, ToAgent
 from trials.wire.nodes import Drain, NodeFacts
 from tuner_service.domain.errors import ConflictError, UnavailableError
 
@@ -41,6 +41,7 @@ class Channel:
     clock_ahead_s: float = 0.0  # of this machine's, as far as the way of the hello lets it be known
     connected_at: float = 0.0
     is_welcomed: bool = False  # from then on it takes what is sent
+    asked: deque[int] = field(default_factory=deque)  # for each Ping that it has not answered: up to which owed message
 
     def __post_init__(self) -> None:
         self.devices = self.hello.resources.devices[:DEVICES_LIMIT]
@@ -50,6 +51,21 @@ class Channel:
     def identity(self) -> tuple[str, str]:
         """Of the process's home and machine: the same agent, come again, has the same one."""
         return self.hello.node.home_id, self.hello.boot_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Owed:
+    place: int  # of two messages the later one has the greater
+    message: ToAgent
+
+
+def _send_owed(channel: Channel, owed: Sequence[_Owed]) -> None:
+    """What is sent in this order arrives in this order, or not at all."""
+    for one in owed:
+        channel.send(one.message)
+    if owed and channel.is_welcomed:
+        channel.asked.append(owed[-1].place)
+        channel.send(Ping())
 
 
 class AgentHub:
@@ -66,7 +82,8 @@ class AgentHub:
         self._lock = threading.Lock()
         self._channels: dict[str, Channel] = {}
         self._request_ids = itertools.count(1)
-        self._owed = OrderedDict[str, list[ToAgent]]()  # by agents that were here, the one that came last at the end
+        self._owed = OrderedDict[str, list[_Owed]]()  # by agents that were here, the one that came last at the end
+        self._places = itertools.count(1)  # of what is owed
         self._drains = WeakValueDictionary[str, asyncio.Lock]()  # by agent, while somebody orders it
 
     def add(self, channel: Channel) -> None:
@@ -166,27 +183,33 @@ class AgentHub:
             channel.send(message)
 
     def send_to_all(self, message: ToAgent) -> None:
-        """Those that were here and are away are sent it when they are welcomed, unless the service ends before."""
+        """Owed to each until it has answered what was sent behind it: a connection may be dead, and nobody knows yet.
+
+        Those that were here, and are away or have not answered, are sent it when they are welcomed, unless the service
+        ends before.
+        """
         with self._lock:
-            for agent_id, owed in self._owed.items():
-                channel = self._channels.get(agent_id)
-                if channel is None or not channel.is_welcomed:
-                    owed.append(message)
-                    del owed[:-OWED_LIMIT]
-            channels = list(self._channels.values())
-        for channel in channels:
-            channel.send(message)
+            one = _Owed(place=next(self._places), message=message)
+            for owed in self._owed.values():
+                owed.append(one)
+                del owed[:-OWED_LIMIT]
+            for channel in self._channels.values():
+                _send_owed(channel, [one])
 
     def welcomed(self, agent_id: str) -> None:
-        """Send what was sent to all while the agent was away. Nothing of that is the worse for coming twice."""
+        """Send what it is owed of what was sent to all. Nothing of that is the worse for coming twice."""
         with self._lock:
             channel = self._channels.get(agent_id)
-            if channel is None:
-                return
-            channel.is_welcomed = True
-            owed, self._owed[agent_id] = self._owed.get(agent_id, []), []
-        for message in owed:
-            channel.send(message)
+            if channel is not None:
+                channel.is_welcomed = True
+                _send_owed(channel, self._owed.get(agent_id, []))
+
+    def answered(self, channel: Channel) -> None:
+        """A Ping: so what was sent before it has arrived."""
+        with self._lock:
+            if channel.asked:
+                upto, agent_id = channel.asked.popleft(), channel.hello.agent_id
+                self._owed[agent_id] = [one for one in self._owed.get(agent_id, []) if one.place > upto]
 
     def close_all(self) -> None:
         """Every agent connects again and says hello."""

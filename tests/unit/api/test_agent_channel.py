@@ -25,7 +25,9 @@ from trials.wire.messages import (
     Hello,
     NodeResources,
     ObservedAttempt,
+    Pong,
     Refused,
+    RemoveExperiment,
     Reports,
     Welcome,
 )
@@ -114,6 +116,32 @@ def test_nothing_is_said_before_the_welcome() -> None:
     assert [message["kind"] for message in script.sent] == ["welcome", "acknowledge"]
     assert script.sent[1]["nonce"] == "n"
     assert isinstance(script.commands[-1], AgentDisconnected)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_deletion_is_owed_to_an_agent_until_it_has_answered_the_ping_behind_it(heard: bool) -> None:
+    def welcome_and_delete(hub: AgentHub, command: Any) -> None:
+        welcome(hub, command)
+        if isinstance(command, AgentConnected):
+            hub.welcomed("a")
+            if not deleted:
+                deleted.append(RemoveExperiment(experiment_id="e1"))
+                hub.send_to_all(deleted[0])
+
+    deleted: list[RemoveExperiment] = []
+    script = Script([encode(Pong())] if heard else [], welcome_and_delete)
+    script.run(a_hello())
+    assert kinds(script) == ["welcome", "remove_experiment", "ping"]
+
+    script.sent.clear()
+    script.run(a_hello())
+    again = [] if heard else ["remove_experiment", "ping"]
+    assert kinds(script) == ["welcome", *again]
+
+
+def kinds(script: Script) -> list[str]:
+    """Of what was sent, also of messages that came in one frame."""
+    return [one["kind"] for sent in script.sent for one in (sent if isinstance(sent, list) else [sent])]
 
 
 def test_while_a_commit_hangs_an_agent_that_connects_leaves_no_command_however_often_it_tries() -> None:

@@ -20,6 +20,7 @@ from trials.wire.messages import (
     Hello,
     Launch,
     NodeResources,
+    Ping,
     RemoveExperiment,
     Stop,
     ToAgent,
@@ -117,6 +118,37 @@ def test_folders_of_a_deleted_experiment_are_removed_everywhere(service: Service
     assert service.wire.sent == service.other.sent == [remove]
 
 
+def test_a_deletion_sent_into_a_connection_that_is_dead_is_told_once_the_agent_is_back(service: Service) -> None:
+    """Whether it has arrived is known by the answer to what was sent behind it."""
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    first, second = RemoveExperiment(experiment_id="e1"), RemoveExperiment(experiment_id="e2")
+    for remove in (first, second):
+        service.performer.perform(e.TellAll(message=remove))
+    assert service.wire.sent[1:] == [first, Ping(), second, Ping()]
+    service.hub.answered(service.wire.channel)
+
+    back = Wire(AGENT)
+    service.hub.add(back.channel)
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    assert back.sent[1:] == [second, Ping()], "the first one has arrived"
+    service.hub.answered(back.channel)
+    service.hub.answered(back.channel)  # nobody has asked
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    assert [type(message) for message in back.sent[3:]] == [Welcome]
+
+
+def test_an_answer_over_a_connection_that_was_replaced_says_nothing_of_what_came_later(service: Service) -> None:
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    service.performer.perform(e.TellAll(message=RemoveExperiment(experiment_id="e1")))
+    back = Wire(AGENT)
+    service.hub.add(back.channel)
+    later = RemoveExperiment(experiment_id="e2")
+    service.performer.perform(e.TellAll(message=later))
+    service.hub.answered(service.wire.channel)
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    assert back.sent[2:] == [later, Ping()]
+
+
 def test_an_agent_that_was_away_is_told_of_a_deletion_once_it_is_back(service: Service) -> None:
     service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
     service.hub.remove(service.wire.channel)
@@ -128,10 +160,11 @@ def test_an_agent_that_was_away_is_told_of_a_deletion_once_it_is_back(service: S
         assert wire.sent == [], "before it is welcomed it takes nothing"
         service.performer.perform(e.WelcomeAgent(agent_id=wire.channel.hello.agent_id, acknowledged={}))
 
-    assert [type(message) for message in back.sent] == [Welcome, RemoveExperiment]
+    assert [type(message) for message in back.sent] == [Welcome, RemoveExperiment, Ping]
     assert [type(message) for message in never_seen.sent] == [Welcome], "it cannot have anything of it"
+    service.hub.answered(back.channel)
     service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
-    assert [type(message) for message in back.sent] == [Welcome, RemoveExperiment, Welcome]
+    assert [type(message) for message in back.sent] == [Welcome, RemoveExperiment, Ping, Welcome]
 
 
 def test_an_agent_that_is_about_to_be_welcomed_misses_no_deletion(service: Service) -> None:
@@ -139,7 +172,7 @@ def test_an_agent_that_is_about_to_be_welcomed_misses_no_deletion(service: Servi
     service.performer.perform(e.TellAll(message=remove))
     service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
 
-    assert [type(message) for message in service.wire.sent] == [RemoveExperiment, Welcome, RemoveExperiment]
+    assert [type(message) for message in service.wire.sent] == [RemoveExperiment, Welcome, RemoveExperiment, Ping]
 
 
 def test_what_agents_that_are_away_are_owed_is_bounded(service: Service) -> None:
@@ -149,8 +182,8 @@ def test_what_agents_that_are_away_are_owed_is_bounded(service: Service) -> None
     back = Wire(AGENT)
     service.hub.add(back.channel)
     service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
-    assert len(back.sent) == 1 + OWED_LIMIT
-    assert back.sent[-1] == RemoveExperiment(experiment_id=f"e{OWED_LIMIT}")
+    assert len(back.sent) == 1 + OWED_LIMIT + 1
+    assert back.sent[-2] == RemoveExperiment(experiment_id=f"e{OWED_LIMIT}")
 
     for number in range(AGENTS_REMEMBERED):
         wire = Wire(f"agent-{number}")
