@@ -33,6 +33,7 @@ from trials.learner.coordination.frames import connect, listen, record_path, soc
 EXAMPLE = Path(__file__).parents[1] / "examples/coordination"
 NAMES = ("left", "right")
 VICTIMS = ("learner", "coordinator", "both")
+OURS = ("trials.learner", "trials.data.own_batches", "trials.data.core.collating")
 SILENCE_LIMIT_S = 120.0  # without a message that was not seen before
 
 
@@ -263,7 +264,7 @@ def every_message(turn: int = 0) -> Iterator[tuple[str, bool]]:
 
 def warm() -> None:
     """What the programs import is imported once, before they are forked."""
-    for name in ("torch.utils.data", "trials.learner", "trials.data.own_batches", "trials.data.core.collating"):
+    for name in ("torch.utils.data", "torch._dynamo", "torch._inductor.config", *OURS):
         import_module(name)
 
 

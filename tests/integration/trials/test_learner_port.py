@@ -48,6 +48,8 @@ class OneTrial:
     def save_checkpoint(self, state: Any, *, step: int) -> None:
         self.saved = json.dumps(state)
 
+    def wait_for_checkpoint(self) -> None: ...
+
 
 class Client:
     """Says what it likes."""
@@ -318,6 +320,22 @@ def test_a_learner_learns_what_its_coordinator_gives_until_there_is_no_more(tmp_
 
     assert beside.result() == (45.0, None)
     assert chooser.heard == [1, 2, 3, 4, 5]
+
+
+def test_that_it_has_ended_is_written_down_once_its_last_checkpoint_is_on_the_disk(tmp_path: Path) -> None:
+    class Writing(OneTrial):
+        ended: tuple[bool, ...] = ()
+
+        def wait_for_checkpoint(self) -> None:
+            self.ended += (json.loads(record_path(tmp_path, "left").read_text())["ended"],)
+
+    trial = Writing()
+    beside = Beside(trial, tmp_path)
+    with Coordinator(tmp_path, chooser=Counted(), journal=tmp_path / "journal") as coordinator:
+        coordinator.run({"left": {}})
+    assert beside.result() == (45.0, None)
+    assert trial.ended == (False,)
+    assert json.loads(record_path(tmp_path, "left").read_text())["ended"]
 
 
 def test_a_coordinator_that_comes_after_a_learner_has_ended_hears_what_it_left(tmp_path: Path) -> None:

@@ -266,7 +266,10 @@ class PortSource:
 
 
 class Driven(Hook):
-    """Tells the coordinator, before a checkpoint is saved: the checkpoint holds what it has not taken."""
+    """Tells the coordinator, before a checkpoint is saved: the checkpoint holds what it has not taken.
+
+    That the learner has ended is told once its last checkpoint is on the disk.
+    """
 
     priority = 60
 
@@ -282,6 +285,8 @@ class Driven(Hook):
 
     def after_run(self, learner: TrainingLoop) -> None:
         if learner.stop_reason != ASKED_TO_STOP:  # then it goes on later
+            # Whoever has said that it has ended is given nothing more: killed then, it must not have to learn again.
+            learner.trial.wait_for_checkpoint()
             self._port.end(finished=learner.stop_reason is None)
 
     def _end_if_closed(self, learner: TrainingLoop) -> None:
