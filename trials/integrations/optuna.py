@@ -28,6 +28,7 @@ from typing import Any
 
 from trials.session import Trial, init
 from trials.wire.growth import GrowthRefusedError, grown, options_of
+from trials.wire.values import is_one_of
 
 MOST_RUNS = 1_000  # of an objective whose branches are looked for
 LOOK_S = 10.0  # for which no further run of it is begun
@@ -108,7 +109,7 @@ class ObjectiveTrial:
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         form = {"type": "categorical", "choices": list(choices)}
-        return self._given(name, form, choices[0], fits=lambda value: value in choices)
+        return self._given(name, form, choices[0], fits=lambda value: is_one_of(value, choices))
 
     def report(self, value: float, step: int) -> None:
         self._trial.report({self._trial.objective: value}, step=step)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trials.wire.values import is_one_of, value_key
+
 MOST_OPTIONS = 16  # of a parameter that says a branch: what has more is no switch
 WHEN = "when"
 
@@ -23,17 +25,19 @@ class GrowthRefusedError(ValueError):
 def grown(space: Mapping[str, Any], name: str, form: Mapping[str, Any], beside: Mapping[str, Any]) -> Space:
     """``space`` with the parameter ``name`` of range ``form`` where the parameters ``beside`` have their values.
 
-    An equal one where it has that already. ``form`` has no condition of its own. GrowthRefusedError where ``name``
-    has another range, or a condition that is no mapping.
+    Itself, as it is written, where it has that already. ``form`` has no condition of its own. GrowthRefusedError where
+    ``name`` has another range, or a condition that is no mapping.
     """
     known = space.get(name)
     branch = {
-        other: value for other, value in beside.items() if other != name and value in options_of(space.get(other))
+        other: value
+        for other, value in beside.items()
+        if other != name and is_one_of(value, options_of(space.get(other)))
     }
     if known is None:
         condition = {other: [value] for other, value in branch.items()}
         return {**space, name: _entry(form, _open(space, condition))}
-    if not isinstance(known, Mapping) or {**known, WHEN: None} != {**form, WHEN: None}:
+    if not isinstance(known, Mapping) or not _mean_the_same(known, form):
         raise GrowthRefusedError(
             f"{name} is asked for with another range than in the search space; give it its own name"
         )
@@ -47,8 +51,14 @@ def grown(space: Mapping[str, Any], name: str, form: Mapping[str, Any], beside: 
     for other, values in known[WHEN].items():
         listed = values if isinstance(values, list) else [values]
         if other in branch:  # else it was asked for where that one is not there
-            condition[other] = listed if branch[other] in listed else [*listed, branch[other]]
-    return {**space, name: _entry(form, _open(space, condition))}
+            condition[other] = listed if is_one_of(branch[other], listed) else [*listed, branch[other]]
+    written = {key: value for key, value in known.items() if key != WHEN}
+    return {**space, name: _entry(written, _open(space, condition))}
+
+
+def _mean_the_same(known: Mapping[str, Any], form: Mapping[str, Any]) -> bool:
+    """Whether both are one range: bounds of 0 and 0.0 are, options of 0 and False are not."""
+    return value_key({**known, WHEN: None}) == value_key({**form, WHEN: None})
 
 
 def options_of(form: Any) -> list[Any]:
@@ -79,7 +89,7 @@ def _open(space: Mapping[str, Any], condition: Mapping[str, list[Any]]) -> dict[
     kept = {
         other: values
         for other, values in condition.items()
-        if WHEN in space[other] or any(option not in values for option in options_of(space[other]))
+        if WHEN in space[other] or not all(is_one_of(option, values) for option in options_of(space[other]))
     }
     return {other: values[0] if len(values) == 1 else values for other, values in kept.items()}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from trials.wire.growth import GrowthRefusedError, grown
 from trials.wire.records import ParametersMissingRecord
+from trials.wire.values import written_alike
 from tuner_service.dispatcher.changes import SearchSpaceRevision
 from tuner_service.dispatcher.items import SearchSpaceUpdated
 from tuner_service.dispatcher.routing import LineKind
@@ -35,7 +36,7 @@ def missed(ts: TrialStep, record: ParametersMissingRecord) -> str:
             if not isinstance(form, dict):
                 return f"the range of {name} is no mapping"
             space = grown(space, name, form, record.beside)
-        if space != before:
+        if not written_alike(space, before):
             parse_parameters(space)
             search_from_now_on(ts.step, ts.xs, space)
     except GrowthRefusedError as exc:

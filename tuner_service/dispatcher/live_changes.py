@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from trials.wire.plain import to_plain
+from trials.wire.values import written_alike
 from tuner_service.dispatcher import experiments, growth, importing
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -163,7 +164,7 @@ def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) 
 
     Who sends it again before the first was committed changes nothing.
     """
-    if command.search_space == xs.changed_space:
+    if written_alike(command.search_space, xs.changed_space):
         return
     _require_room(xs)
     growth.search_from_now_on(step, xs, command.search_space)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trials.wire.values import value_key
 from tuner_service.domain.expressions import Expression, parse_expression
-from tuner_service.domain.values import value_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any
 
+from trials.wire.values import value_key
 from tuner_service.domain.conditions import Condition
-from tuner_service.domain.values import value_key
 
 FLOAT_LIMIT = sys.float_info.max
 EXPONENT_LIMIT = 700.0  # exp() of more overflows; lognormal draws are cut there

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from trials.wire.values import value_key
 from tuner_service.domain import comparing, counting, unit_cube
 from tuner_service.domain.errors import Fault, InputError, TemporarilyUnableError
 from tuner_service.domain.expressions import Expression
 from tuner_service.domain.ranges import Choice, Option, Parameter, Permutation, Range, Subset
 from tuner_service.domain.space_parsing import CONSTRAINTS, parse_parameters
 from tuner_service.domain.trial import Parameters
-from tuner_service.domain.values import value_key
 
 ACCEPTED_WITHIN = 10_000  # draws: a space of which none keeps the constraints is refused
 SAMPLE_LIMIT = 50 * ACCEPTED_WITHIN  # draws of an accepted one; far more, for what is rare is also late now and then

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trials.wire.texts import text_fault
+from trials.wire.values import INTEGER_LIMIT
 from tuner_service.domain.conditions import Condition, parse_condition
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.expressions import Expression, parse_expression
@@ -25,7 +26,7 @@ from tuner_service.domain.ranges import (
     Subset,
     is_number,
 )
-from tuner_service.domain.values import INTEGER_LIMIT, value_faults
+from tuner_service.domain.values import value_faults
 
 # ── limits: a larger space is refused, naming the limit ─────────────────────────────────────────
 PARAMETER_LIMIT = 1_000  # nested ones included

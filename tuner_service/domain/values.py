@@ -1,8 +1,7 @@
-"""Values of parameters: what they may be, and which of them are equal."""
+"""Values of parameters: what they may be."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,23 +10,6 @@ from trials.wire.texts import text_fault
 
 VALUE_DEPTH = 32  # lists and objects inside one another; deeper is refused, before a frame or a recursion refuses it
 WHOLE_NUMBER_LIMIT = 2**63 - 1  # beyond, arrays and columns cannot hold an integer, and beyond 1e308 no float can
-INTEGER_LIMIT = 2**53  # beyond, a float cannot tell neighbouring integers apart; such bounds are refused
-
-
-def canonical(value: Any) -> Any:
-    """The same value for everything that means the same: 1.0 is 1 (JavaScript writes it so), True is not 1."""
-    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_LIMIT:
-        return int(value)
-    if isinstance(value, dict):
-        return {str(key): canonical(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [canonical(item) for item in value]
-    return value
-
-
-def value_key(value: Any) -> str:
-    """One text for equal JSON values, whatever the order of their keys."""
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"))
 
 
 def value_faults(value: Any, pointer: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:

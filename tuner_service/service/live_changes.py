@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trials.wire.values import written_alike
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
     ExperimentChanged,
@@ -89,9 +90,9 @@ class LiveChanges:
 
     # ── the search space ────────────────────────────────────────────────────────────────────────
     async def change_space(self, experiment_id: ExperimentId, search_space: dict[str, Any]) -> None:
-        """``search_space`` must be valid. The space it has already makes no revision."""
+        """``search_space`` must be valid. The space it has already, as it is written, makes no revision."""
         newest = await asyncio.to_thread(self._newest_space, experiment_id)
-        if search_space == newest:
+        if written_alike(search_space, newest):
             return
         if not newest and not (await asyncio.to_thread(self.experiments.find, experiment_id)).spec.is_search:
             message = f"experiment {experiment_id} is one training without a search; start a search beside it"

@@ -125,6 +125,18 @@ def test_a_changed_space_is_a_new_revision_and_the_old_one_is_kept(api: ApiServi
     assert api.client.get(path).json()["search_space"] == NARROW
 
 
+@pytest.mark.parametrize(("first", "second"), [([0, 1], [False, True]), ([1, 2], [1.0, 2.0])])
+def test_a_space_that_differs_in_types_alone_is_a_new_revision(
+    api: ApiService, path: str, first: list[Any], second: list[Any]
+) -> None:
+    for choices in (first, second):
+        space = {"lr": {"type": "categorical", "choices": choices}}
+        changed = api.client.request("PUT", f"{path}/search-space", json={"search_space": space}).json()
+
+    assert changed["revision"] == 3
+    assert repr(changed["search_space"]["lr"]["choices"]) == repr(second)
+
+
 def test_the_same_space_again_makes_no_revision(api: ApiService, path: str) -> None:
     api.client.request("PUT", f"{path}/search-space", json={"search_space": NARROW})
 

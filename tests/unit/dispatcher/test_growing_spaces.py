@@ -63,6 +63,15 @@ def test_a_space_that_is_set_twice_in_a_row_makes_one_revision(h: Harness) -> No
     assert spaces(h) == [{"lr": SIZE}, {"lr": KIND}, {"lr": SIZE}]
 
 
+@pytest.mark.parametrize(("before", "after"), [([0, 1], [False, True]), ([1, 2], [1.0, 2.0])])
+def test_a_space_that_differs_in_types_alone_is_another_one(h: Harness, before: list[Any], after: list[Any]) -> None:
+    h.run(trials=1, budget=ALONE)
+    h.change_space(lr={"type": "categorical", "choices": before})
+    h.change_space(lr={"type": "categorical", "choices": after})
+
+    assert repr([space["lr"]["choices"] for space in spaces(h)]) == repr([before, after])
+
+
 def test_the_space_goes_on_growing_from_the_newest_after_a_restart(h: Harness) -> None:
     run(h)
     h.report(1, missing(kind=KIND))

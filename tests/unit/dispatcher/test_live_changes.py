@@ -480,9 +480,12 @@ def test_what_an_added_trial_ended_with_is_told_with_its_source(h: Harness) -> N
     assert (ended.outcome.number, ended.outcome.source, ended.outcome.status) == (3, "custom", TrialStatus.FAILED)
 
 
+SIZE_OF_ONE = 110  # bytes of what import_outcomes makes, or one more
+
+
 def test_large_results_stand_on_several_lines_in_their_order(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many parameters they have: a line is told a worker in one frame."""
-    monkeypatch.setattr(importing, "IMPORTED_LINE_CHARACTERS", 2 * len(repr({"lr": 0.5})))
+    monkeypatch.setattr(importing, "IMPORTED_LINE_BYTES", 2 * SIZE_OF_ONE)
     h.begin()
     h.import_outcomes(0.1, 0.2, 0.3, 0.4, 0.5)
     known = [item for item in h.pending(Queue.TUNER) if isinstance(item, ResultsImported)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -58,6 +59,25 @@ def test_what_the_space_has_already_changes_nothing() -> None:
 
     assert grown(space, "size", SIZE, {"kind": "adam"}) == space
     assert grown(space, "free", SIZE, {"kind": "lion"}) == space
+
+
+def test_a_range_that_is_known_stays_as_it_is_written() -> None:
+    """A bound of 0 means what 0.0 means, and the page writes both as 0."""
+    space = {"kind": KIND, "size": SIZE | {"when": {"kind": "sgd"}}}
+    space = grown(space, "size", SIZE | {"low": 0.0}, {"kind": "adam"})
+
+    assert json.dumps(space["size"]) == json.dumps(SIZE | {"when": {"kind": ["sgd", "adam"]}})
+
+
+def test_options_that_python_calls_equal_are_not() -> None:
+    zero = {"type": "categorical", "choices": [0, True]}
+    with pytest.raises(GrowthRefusedError, match="zero is asked for with another range"):
+        grown({"zero": zero}, "zero", {"type": "categorical", "choices": [False, True]}, {})
+
+    mixed = {"type": "categorical", "choices": [0, 1, True]}
+    space = grown({"mixed": mixed}, "size", SIZE, {"mixed": 1})
+    space = grown(space, "size", SIZE, {"mixed": True})
+    assert json.dumps(when(space, "size")) == json.dumps({"mixed": [1, True]})
 
 
 def test_a_parameter_has_one_range_and_a_condition_that_can_grow() -> None:

@@ -274,6 +274,21 @@ def with_ended(trials: int) -> AdvisorFold:
     return fold
 
 
+def test_deterministic_options_of_other_types_are_another_space() -> None:
+    """Python calls them equal."""
+    space = {"x": {"type": "categorical", "choices": [0, 1]}}
+    whole = AdvisorFold(AutoAdvisor(parse_search_space(space), Objective(metric="loss")), seed=1, deterministic=True)
+    whole.take(SearchSpaceUpdated(line=1, search_space=space))
+    start = Decision(kind=DecisionKind.START, number=1, parameters={"x": 1})
+    whole.take(SuggestionRequested(line=2, number=1, decision=start))
+    whole.take(SearchSpaceUpdated(line=3, search_space={"x": {"type": "categorical", "choices": [False, True]}}))
+    loaded = AdvisorFold(AutoAdvisor(parse_search_space(space), Objective(metric="loss")), seed=1, deterministic=True)
+    loaded.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+
+    views = [fold._live[1].view for fold in (whole, loaded)]
+    assert [view.space.contains({"x": 1}) for view in views if view is not None] == [True, True]
+
+
 @pytest.mark.parametrize(
     "narrower", [{"x": WIDE["x"]}, {"x": WIDE["x"], "y": {"type": "float", "low": 0, "high": 0.5}}]
 )

@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner_service.dispatcher import importing
+from tuner_service.dispatcher.items import Queue, ResultsImported
+from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.workers import protocol
+from tuner_service.workers.messages import Told, command_to_wire
 from tuner_service.workers.protocol import (
     DTYPES,
     FRAME_LIMIT_BYTES,
@@ -182,3 +186,20 @@ def test_many_objects_become_several_frames_in_order() -> None:
 def test_one_object_that_is_too_large_is_refused() -> None:
     with pytest.raises(FrameError, match=str(protocol.FRAME_LIMIT_BYTES)):
         encode_frames(["x" * (FRAME_LIMIT_BYTES + 1)])
+
+
+@pytest.mark.parametrize("text", ["a", "é", "𝔘"])
+def test_results_from_elsewhere_are_measured_as_they_are_sent(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame has a limit in bytes, and is ASCII."""
+    monkeypatch.setattr(importing, "IMPORTED_LINE_BYTES", 10_000)
+    outcomes = [
+        TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"text": text * 100}, value=n / 3)
+        for n in range(200)
+    ]
+    parts = list(importing.parts_of(outcomes))
+
+    assert [outcome for part in parts for outcome in part] == outcomes
+    sent = [Told(queue=Queue.TUNER, item=ResultsImported(line=1, outcomes=part)) for part in parts]
+    sizes = [len(encode_frame([command_to_wire(told)])) for told in sent]
+    assert max(sizes) <= 10_000 + 500
+    assert min(sizes[:-1]) >= 10_000 - 1_500

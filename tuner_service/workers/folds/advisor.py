@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trials.wire.values import written_alike
 from tuner_service.advisors.base import DROPPED_LIMIT, Advisor, Choice, Fork, Pause, Promote, Start
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.dispatcher.items import (
@@ -277,7 +278,7 @@ class AdvisorFold:
         self._fork_for(trial)
         trial.view_space = told["view_space"]
         assert trial.view is not None  # noqa: S101  # it was made just now
-        if trial.view_space != self._search_space:
+        if not written_alike(trial.view_space, self._search_space):
             trial.view.update_search_space(first if trial.view_space is None else parse_search_space(trial.view_space))
         load_snapshot(trial.view, told["view"])
 
