@@ -124,6 +124,7 @@ ROOMS_OF_THE_AGENT = (
     "trials.agent.patience",
     "trials.agent.conversation",
     "trials.agent.waiting",
+    "trials.agent.answers",
     "trials.agent.agent",
     "trials.agent.causes",
     "trials.agent.parts",

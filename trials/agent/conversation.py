@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from trials.agent.agent import Agent
+from trials.agent.answers import Answers
 from trials.agent.attempts import HeldAttempt
 from trials.agent.bounds import resources
 from trials.agent.log_chunks import log_chunk
@@ -107,11 +108,9 @@ class Conversation:
         self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
         self._outputs = OutputsCollector(send=self._send)
         self._pumps: dict[str, asyncio.Task[None]] = {}
-        self._answers: dict[str, asyncio.Future[Acknowledge | Busy]] = {}
+        self._answers = Answers(agent.held)
         self._told: set[tuple[str, str]] = set()
         self._telling: asyncio.Task[None] | None = None
-        # Nonces of whose reports some were sent again: an answer to the first ones is to come.
-        self._overtaken: set[str] = set()
         self._delivered_at: dict[str, float] = {}
         self._trouble_since: dict[str, float] = {}
 
@@ -149,6 +148,7 @@ class Conversation:
 
     # ── greeting ──────────────────────────────────────────────────────────────────────────────
     async def _greet(self) -> None:
+        await self._count_reports()
         self._agent.look()
         held = list(self._agent.held.values())
         hello = Hello(
@@ -179,11 +179,17 @@ class Conversation:
         own = self._agent.home.agent / "outgoing" if self._agent.facts.is_joined else None
         self._outputs.begin(self._agent.cache.store, answer.asset_staging, own=own)
         self._agent.cache.limit_bytes = answer.asset_cache_bytes
-        for attempt in self._agent.held.values():
+        for attempt in list(self._agent.held.values()):
             if attempt.nonce in answer.acknowledged and self._is_of_this_service(attempt):
-                self._move_spool(attempt, answer.acknowledged[attempt.nonce])
+                await self._move_spool(attempt, answer.acknowledged[attempt.nonce])
+        for attempt in self._agent.held.values():  # those, too, that came meanwhile
             self._take_up(attempt)
         logger.info("welcomed", extra={"lineage": answer.lineage, "attempts": len(held)})
+
+    async def _count_reports(self) -> None:
+        for held in list(self._agent.held.values()):
+            with suppress(Exception):  # whatever it is, it is found again, and told, when this one is observed
+                await held.spool.count()
 
     def _observed(self, held: HeldAttempt) -> ObservedAttempt:
         try:
@@ -192,12 +198,12 @@ class Conversation:
             self._agent.give_up(held, error)
             return held.observed()
 
-    def _move_spool(self, held: HeldAttempt, sequence: int) -> None:
+    async def _move_spool(self, held: HeldAttempt, sequence: int) -> None:
         """To what the service has already. A trial that still runs has cut its spool where that is not in it."""
         if held.unreadable is not None:
             return
         try:
-            if not held.spool.move_to(sequence) and held.is_supervised():
+            if not await held.spool.move_to(sequence) and held.is_supervised():
                 raise SpoolDamagedError(
                     f"reports.jsonl holds fewer than the {sequence} reports that were taken from it"
                 )
@@ -316,6 +322,7 @@ class Conversation:
             return
         if held.devices:
             await self._agent.devices.settle(held)
+        await held.spool.count()
         await self._send(self._exited(held, record, held.spool.last_sequence()))
 
     def _exited(self, held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
@@ -351,21 +358,21 @@ class Conversation:
         if (step := step_of_checkpoint(batch.lines)) is not None:
             word = Reports(key=held.key, nonce=held.nonce, first_sequence=batch.first_sequence, lines=())
             locations = await saying(lambda: self._send(word), WORD_EVERY_S, self._bring(held, batch, step))
-        answer = self._answers[held.nonce] = asyncio.get_running_loop().create_future()
+        answer = self._answers.expect(held.nonce)
         begin, may_be_overtaken = batch.first_sequence, held.exit is None and len(batch.lines) < REPORT_BATCH_LINES
         reports = Reports(key=held.key, nonce=held.nonce, first_sequence=begin, lines=batch.lines, locations=locations)
         await self._send(*first, reports, *last)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if may_be_overtaken and not await answered_before_end(held, answer):
-                    self._overtaken.add(held.nonce)
+                    self._answers.overtake(held.nonce)
                     return
                 answered = await answer
         except TimeoutError:
             logger.warning("reports_unanswered", extra={"nonce": held.nonce, "first_sequence": begin})
             return
         finally:
-            self._answers.pop(held.nonce, None)
+            self._answers.done(held.nonce)
         if isinstance(answered, Busy):
             await asyncio.sleep(min(max(0.0, answered.retry_after_s), BUSY_PAUSE_MAX_S))
         else:
@@ -378,18 +385,6 @@ class Conversation:
         if held.keeps_output and held.exit is None:
             await self._outputs.collect(held, None, step=step)
         return locations
-
-    def _answered(self, answer: Acknowledge | Busy) -> None:
-        if answer.nonce in self._overtaken:  # by others, whose answer is to come
-            self._overtaken.discard(answer.nonce)
-            return
-        waiting = self._answers.get(answer.nonce)
-        if waiting is None or waiting.done():
-            return
-        held = self._agent.held.get(answer.nonce)
-        if isinstance(answer, Acknowledge) and held is not None and answer.sequence <= held.spool.sequence:
-            return  # a repeated answer to earlier reports
-        waiting.set_result(answer)
 
     async def _save_acknowledged(self) -> None:
         while True:
@@ -446,7 +441,7 @@ class Conversation:
     async def _follow(self, message: Message) -> None:
         match message:
             case Acknowledge() | Busy():
-                self._answered(message)
+                self._answers.take(message)
             case Launch() | Prepare():
                 self._agent.launch(message, self._blobs)
             case Stop():

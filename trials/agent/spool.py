@@ -6,6 +6,7 @@ but the file's content: so any agent, whenever it starts, numbers a spool the sa
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -129,10 +130,10 @@ class SpoolReader:
     def _move(self, sequence: int, offset: int) -> None:
         self.sequence, self.offset, self._before = sequence, offset, b""
 
-    def move_to(self, sequence: int) -> bool:
+    async def move_to(self, sequence: int) -> bool:
         """What the service says it has: more than known here, or less where an older database was put back.
 
-        False where the file does not hold as many.
+        False where the file does not hold as many. It may be long: others have their turn.
         """
         if sequence < self.sequence:
             self._move(0, 0)
@@ -141,19 +142,31 @@ class SpoolReader:
             if not batch.lines and not batch.goes_on:
                 return False
             self.acknowledge(batch, sequence)
+            await asyncio.sleep(0)
         return True
+
+    async def count(self) -> None:
+        """Look through the file, which may be long, and let others have their turn; then last_sequence() knows."""
+        while self._count_on():
+            await asyncio.sleep(0)
 
     def last_sequence(self) -> int:
         """Of the last whole record in the file."""
+        while self._count_on():
+            pass
+        return self.sequence if self._is_closed else self._counted[0]
+
+    def _count_on(self) -> bool:
+        """Look at the next records that were not counted; False where there are none."""
         if self._is_closed:
-            return self.sequence
+            return False
         if self._counted[0] < self.sequence:
             self._counted = (self.sequence, self.offset)
-        while True:
-            batch = self._read_from(*self._counted)
-            if not batch.lines and not batch.goes_on:
-                return self._counted[0]
-            self._counted = (batch.last_sequence, batch.ends[-1] if batch.lines else batch.passed_over)
+        batch = self._read_from(*self._counted)
+        if not batch.lines and not batch.goes_on:
+            return False
+        self._counted = (batch.last_sequence, batch.ends[-1] if batch.lines else batch.passed_over)
+        return True
 
     def save(self) -> None:
         """Write down what was acknowledged: the trial looks at it when its spool is long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -20,11 +21,11 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.service.code import unpack_code
-from tuner_service.service.errands import Errands
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import initialize
 from tuner_service.workers.snapshots import makers, opened, sealed
 from tuner_service.workers.spare import SpareWorker
+from tuner_service.workers.starts import Starts
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
 
@@ -41,8 +42,8 @@ class Code(Protocol):
 class WorkerPool:
     """Implements ``ports.Workers``.
 
-    What a start takes, reads of rows, code that is unpacked, a process, is done by a thread of the pool, one start
-    after the other; what is delivered meanwhile waits in the link. ``on_event`` must not wait for the caller of these
+    What a start takes, reads of rows, code that is unpacked, a process, is done by threads of the pool, a few starts at
+    a time; what is delivered meanwhile waits in the link. ``on_event`` must not wait for the caller of these
     methods: ``start`` itself calls it where no thread can be had.
     """
 
@@ -52,7 +53,8 @@ class WorkerPool:
     now: Callable[[], float]
     on_event: Callable[[WorkerEvent], None]
     spare: SpareWorker
-    _starts: Errands = field(default_factory=lambda: Errands("worker starter"))
+    _starts: Starts = field(default_factory=Starts)
+    _drafts: set[Path] = field(default_factory=set)  # of code that is being unpacked
     _changing: threading.Lock = field(default_factory=threading.Lock)  # held while links come and go
     _links: dict[ExperimentId, tuple[int, WorkerLink]] = field(default_factory=dict)
     _ending: list[WorkerLink] = field(default_factory=list)
@@ -132,6 +134,8 @@ class WorkerPool:
             link.tell(order.queue, order.item)
 
     def ping(self, order: PingWorker) -> None:
+        with contextlib.suppress(RuntimeError):  # without a thread to spare it is tried again with the next one
+            self._starts.look()
         generation, link = self._links.get(order.experiment_id, (0, None))
         if link is not None and generation == order.generation:
             link.ping()
@@ -182,15 +186,29 @@ class WorkerPool:
             data = self.code.blob(digest)
             if data is None:
                 raise StorageError(f"the code sha256:{digest} of experiment {order.experiment_id} is not stored")
-            for left in folder.parent.glob(f"{digest}.*"):  # by a service that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            draft = folder.with_name(f"{digest}.{os.getpid()}")
+            draft = folder.with_name(f"{digest}.{os.getpid()}-{threading.get_native_id()}")
+            found = list(folder.parent.glob(f"{digest}.*"))
+            with self._changing:
+                left = [one for one in found if one not in self._drafts]
+                self._drafts.add(draft)
             try:
+                for one in left:  # by a service that was killed
+                    shutil.rmtree(one, ignore_errors=True)
                 unpack_code(data, draft)
                 # What is found under this name is never looked at again: after a power loss it must not be empty files.
                 sync_tree(str(draft))
-                put_in_place(str(draft), str(folder))
-            except BaseException:
+                _put_in_place_once(draft, folder)
+            finally:
                 shutil.rmtree(draft, ignore_errors=True)
-                raise
+                with self._changing:
+                    self._drafts.discard(draft)
         return str(folder)
+
+
+def _put_in_place_once(draft: Path, folder: Path) -> None:
+    """Unless another start has done so meanwhile: both have unpacked the same."""
+    try:
+        put_in_place(str(draft), str(folder))
+    except OSError:
+        if not folder.exists():
+            raise

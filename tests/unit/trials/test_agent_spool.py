@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
+from trials.agent import spool as spool_module
 from trials.agent.agent import Agent
 from trials.agent.spool import SpoolReader, is_record
 from trials.wire.encoding import decode_record
@@ -121,11 +124,11 @@ def test_the_service_may_have_more_or_less_than_the_agent_knew(spool: Path) -> N
     spool.write_bytes(b"".join(map(line, range(10))))
     reader = reader_of(spool)
 
-    reader.move_to(7)
+    asyncio.run(reader.move_to(7))
     assert steps(reader.next_batch().lines) == [7, 8, 9]
-    reader.move_to(3)
+    asyncio.run(reader.move_to(3))
     assert steps(reader.next_batch().lines) == list(range(3, 10))
-    reader.move_to(1_000)
+    asyncio.run(reader.move_to(1_000))
     assert reader.next_batch().lines == ()
 
 
@@ -164,3 +167,24 @@ def test_an_attempt_that_the_service_has_whole_is_not_damaged_by_the_agents_own_
     assert agent.held == {}
     assert spool.stat().st_size == 0
     assert (reader.size(), reader.last_sequence()) == (reader.offset, 2)  # whoever ends it by force may look again
+
+
+@pytest.mark.parametrize("work", [SpoolReader.count, lambda reader: reader.move_to(30)], ids=["count", "move"])
+def test_a_long_spool_is_looked_through_while_others_have_their_turn(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[SpoolReader], Awaitable[object]]
+) -> None:
+    """An agent has one loop, and follows all its trials in it."""
+    monkeypatch.setattr(spool_module, "REPORT_BATCH_LINES", 3)
+    spool.write_bytes(b"".join(map(line, range(30))))
+    reader, turns = reader_of(spool), 0
+
+    async def read() -> None:
+        nonlocal turns
+        task = asyncio.ensure_future(work(reader))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(read())
+    assert reader.last_sequence() == 30
+    assert turns >= 10

@@ -69,7 +69,7 @@ class Scene:
         self.said += messages
         for message in messages:
             if isinstance(message, Reports) and message.lines and (answer := self.answer(message)) is not None:
-                self.conversation._answered(answer)
+                self.conversation._answers.take(answer)
 
     async def tell(self) -> None:
         await self.conversation._tell(self.held)
@@ -107,6 +107,24 @@ def test_a_service_that_refuses_the_reports_of_an_attempt_that_has_ended_hears_o
         assert here.held.spool.sequence == 5
         assert here.exits() == [5, 5]
         assert len(here.settled) == 2 * len(devices), "devices are given on with the exit, whichever is taken"
+
+    asyncio.run(scene())
+
+
+def test_others_have_their_turn_while_the_reports_of_an_attempt_that_has_ended_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trials.agent.spool.REPORT_BATCH_LINES", 2)
+
+    async def scene() -> None:
+        here = Scene(tmp_path, *metrics(40), exit_record=EXITED, devices=())
+        telling = asyncio.ensure_future(here.conversation._say_ended(here.held, EXITED))
+        turns = 0
+        while not telling.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 20
+        assert here.exits() == [40]
 
     asyncio.run(scene())
 

@@ -28,6 +28,7 @@ from tuner_service.workers import pool as pool_module
 from tuner_service.workers import snapshots
 from tuner_service.workers.messages import SnapshotMade, SnapshotRefused
 from tuner_service.workers.pool import WorkerPool
+from tuner_service.workers.starts import PATIENCE_S, Starts
 
 ORDER = StartWorker(experiment_id=EXPERIMENT_ID, generation=3, spec=a_spec(), tuner_cursor=0, assessor_cursor=0)
 
@@ -63,6 +64,8 @@ class World:
         self.gate = threading.Event()
         self.gate.set()
         self.reads = self.taken = 0
+        self.moment = 0.0
+        self.each_its_own = False  # a process
         self.meanwhile: Callable[[], None] = lambda: None
         self.events: list[Any] = []
         self.process = FakeProcess()
@@ -73,6 +76,7 @@ class World:
             now=lambda: START,
             on_event=self.events.append,
             spare=self,  # type: ignore[arg-type]
+            _starts=Starts(at_once=1, now=lambda: self.moment),
         )
 
     def start(self, order: StartWorker = ORDER) -> None:
@@ -118,7 +122,7 @@ class World:
     def take(self, _: Path) -> FakeProcess:
         self.taken += 1
         self.meanwhile()
-        return self.process
+        return FakeProcess() if self.each_its_own else self.process
 
     def close(self) -> None: ...
 
@@ -230,6 +234,38 @@ def test_of_one_that_waits_for_its_turn_to_be_started_the_time_does_not_count(wo
         WorkerProgressed(experiment_id="waiting", queue=Queue.TUNER, **names),
     ]
     world.pool.stop("waiting")
+
+
+def test_a_start_that_hangs_takes_the_place_of_others_for_a_while_alone(world: World) -> None:
+    world.each_its_own = True
+    world.gate.clear()
+    world.pool.start(ORDER)
+    wait_until(lambda: world.reads)
+    held, world.gate = world.gate, threading.Event()
+    world.gate.set()
+    world.pool.start(replace(ORDER, experiment_id="waiting"))
+    world.pool.ping(PingWorker(experiment_id="waiting", generation=3))
+    assert world.taken == 0
+
+    world.moment += PATIENCE_S + 1
+    world.pool.ping(PingWorker(experiment_id="waiting", generation=3))
+    wait_until(lambda: world.taken)
+    _, link = world.pool._links["waiting"]
+    wait_until(lambda: link.pid is not None)
+    held.set()
+    wait_until(lambda: world.taken == 2)
+    world.settle()
+
+
+def test_several_are_started_at_a_time(world: World) -> None:
+    world.each_its_own = True
+    world.pool._starts = Starts(at_once=2)
+    world.gate.clear()
+    for name in ("one", "two", "three"):
+        world.pool.start(replace(ORDER, experiment_id=name))
+    wait_until(lambda: world.reads == 2)
+    world.gate.set()
+    wait_until(lambda: world.taken == 3)
 
 
 def test_a_worker_that_is_stopped_while_it_is_started_leaves_nothing_and_says_nothing(world: World) -> None:
@@ -355,6 +391,30 @@ def test_of_code_that_could_not_be_unpacked_nothing_stays(
     (died,) = world.events
     assert os.strerror(errno.ENOSPC) in died.detail
     assert list((tmp_path / "code").iterdir()) == []
+
+
+def test_code_that_two_starts_unpack_at_a_time_is_there_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a folder of its own, of which neither removes the other's."""
+    work, both = pool_module.sync_tree, threading.Barrier(2, timeout=60)
+
+    def together(folder: str) -> None:
+        both.wait()
+        work(folder)
+        both.wait()
+
+    monkeypatch.setattr(pool_module, "sync_tree", together)
+    world.each_its_own = True
+    world.pool._starts = Starts(at_once=2)
+    world.code = CODE.data
+    for name in ("one", "two"):
+        world.pool.start(replace(of_user(), experiment_id=name))
+    wait_until(lambda: world.taken == 2)
+
+    assert world.events == []
+    assert [path.name for path in (tmp_path / "code").iterdir()] == [CODE.digest]
+    assert (tmp_path / "code" / CODE.digest / "tuner.py").read_bytes() == b"pass\n"
 
 
 def test_what_a_service_that_was_killed_has_unpacked_in_part_goes_with_the_next_unpacking(
