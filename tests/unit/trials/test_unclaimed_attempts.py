@@ -18,7 +18,7 @@ from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
 from trials.agent.forks import servers
 from trials.agent.forks.server import Server
-from trials.agent.forks.servers import CLAIM_TIMEOUT_S
+from trials.agent.forks.servers import CLAIM_TIMEOUT_S, SUPERVISORS_HANG_PAUSE_S
 from trials.agent.home import Home
 from trials.agent.supervision.orders import send_order
 from trials.files import read_json
@@ -38,18 +38,26 @@ class Node:
         self.home = Home(path)
         self.home.make()
         self.agent = Agent(self.home)
-        self.server = Server(self.home, number="1", key="k", orders="o", state=path / "s")
-        self.server.supervises = True
-        self.server.is_alive = lambda: True  # type: ignore[method-assign]
-        self.server.ready.set()
-        self.agent._forks._ends._descriptors["1"] = set()  # it is watched
+        self.starts: list[Any] = []
+        self.killed: list[str] = []
+        self.server = self.serve()
         monkeypatch.setattr(servers, "of_supervisors", lambda *_, **__: SimpleNamespace(key="k"))
         monkeypatch.setattr(servers, "send_order", lambda *_: True)
-        monkeypatch.setattr(self.agent._forks, "_start", lambda _: None)  # no other one is to be had
+        monkeypatch.setattr(self.agent._forks, "_start", self.starts.append)  # no other one is to be had
         monkeypatch.setattr(agents, "spawn_supervisor", self._spawn)
         monkeypatch.setattr(agents, "NO_ROOM_PAUSE_S", 0.0)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
-        self.agent._forks._servers["k"] = self.server
+
+    def serve(self) -> Server:
+        """There is a server, which is ready."""
+        server = Server(self.home, number="1", key="k", orders="o", state=self.home.path / "s")
+        server.supervises = True
+        server.is_alive = lambda: True  # type: ignore[method-assign]
+        server.kill = lambda: self.killed.append(server.id)  # type: ignore[method-assign]
+        server.ready.set()
+        self.agent._forks._ends._descriptors["1"] = set()  # it is watched
+        self.agent._forks._servers["k"] = server
+        return server
 
     def _spawn(self, folder: Path, *, why: str) -> Any:
         nonce = folder.name.partition("-")[2]
@@ -108,6 +116,38 @@ def test_an_order_that_its_server_does_not_follow_is_followed_by_the_agent_after
 
         node.agent._forks.look_for_unclaimed()
         assert node.spawned == ["n1"]
+
+    on_node(work)
+
+
+def test_a_server_that_hangs_is_ended_and_costs_no_other_launch_its_time(on_node: OnNode) -> None:
+    async def work(node: Node) -> None:
+        forks = node.agent._forks
+        await node.launch(1)
+        node.now += CLAIM_TIMEOUT_S
+        forks.look_for_unclaimed()
+        assert node.killed == ["1"]
+        assert not await forks.supervise(node.home.path, nonce="n2", why="w"), "its supervisor is started without one"
+        assert node.starts == []
+
+        for hangs in (1, 2):
+            node.now += hangs * SUPERVISORS_HANG_PAUSE_S - 1
+            await forks.supervise(node.home.path, nonce="n2", why="w")
+            assert len(node.starts) == hangs - 1
+            node.now += 1
+            await forks.supervise(node.home.path, nonce="n2", why="w")
+            assert len(node.starts) == hangs, "twice as long after each in a row"
+            node.serve()
+            await node.launch(10 * hangs)
+            node.now += CLAIM_TIMEOUT_S
+            forks.look_for_unclaimed()
+        node.serve()
+        claimed = await node.launch(40)
+        (claimed.folder / "claim.json").write_text("{}")
+        node.now += CLAIM_TIMEOUT_S
+        forks.look_for_unclaimed()
+        assert forks._hangs == 0
+        assert len(node.killed) == 3
 
     on_node(work)
 

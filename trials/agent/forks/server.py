@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import trials
 from trials.agent.home import Home
 from trials.files import ATTEMPT_BYTES, read_json
-from trials.processes.identity import Identity, is_alive
+from trials.processes.identity import Identity, is_alive, send_verified
 
 LIBRARY_CHECK_S = 1.0  # files of installed libraries are compared this often; all others for each trial
 _LIBRARY_FOLDERS = (
@@ -84,6 +85,12 @@ class Server:
         if self.identity is None:
             return self.process is not None and self.process.poll() is None
         return is_alive(self.identity)
+
+    def kill(self) -> None:
+        if self.identity is not None:
+            send_verified(signal.SIGKILL, self.identity)
+        elif self.process is not None:
+            self.process.kill()
 
     def changed_file(self) -> str | None:
         """A file of a module it has imported that is another one now."""

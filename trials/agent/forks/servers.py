@@ -32,6 +32,8 @@ from trials.wire.sockets import wake_socket_path
 
 FORK_SERVERS_MAX = 4  # of one agent; when all have trials, further ones are started anew
 SUPERVISORS_AGAIN_S = 1.0  # the server of supervisors is started this often at most
+SUPERVISORS_HANG_PAUSE_S = 30.0  # before another takes the place of one that hung; twice as long for each in a row
+SUPERVISORS_HANG_PAUSE_MAX_S = 1800.0
 FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that waits is started anew
 LEARNED_WAIT_S = 60.0  # for one that imports what the first trial imported; then each trial does so by itself
 WORTH_WAITING_MODULES = 300  # fewer are imported by a trial in the time in which a server starts
@@ -61,7 +63,8 @@ class ForkServers:
         self._ends = EndWatch()
         self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
         self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
-        self._supervisors_at = -SUPERVISORS_AGAIN_S  # when their server was started last
+        self._supervisors_from = 0.0  # when their server may be started, on the monotonic clock
+        self._hangs = 0  # of servers of supervisors, in a row
 
     # ── placing ───────────────────────────────────────────────────────────────────────────────
     async def place(self, folder: Path, attempt: Mapping[str, Any]) -> str | None:
@@ -108,8 +111,8 @@ class ForkServers:
         wanted = of_supervisors(os.environ, python=sys.executable)
         server = self._up_to_date(wanted.key)
         if server is None:
-            if time.monotonic() - self._supervisors_at >= SUPERVISORS_AGAIN_S:
-                self._supervisors_at = time.monotonic()
+            if time.monotonic() >= self._supervisors_from:
+                self._supervisors_from = time.monotonic() + SUPERVISORS_AGAIN_S
                 with suppress(OSError):  # neither can it be started when nothing can
                     self._start(wanted)
             return False
@@ -340,10 +343,13 @@ class ForkServers:
                 self._let_go(server)
 
     def look_for_unclaimed(self) -> None:
-        """Take back what the server of supervisors was given and has not followed in its time, for whatever reason."""
+        """Take back what the server of supervisors was given and has not followed in its time, for whatever reason.
+
+        The server is ended: it hangs, and what it is given next would wait as long.
+        """
         now = time.monotonic()
         for server in [*self._servers.values(), *self._leaving]:
-            late = []
+            late, has_followed = [], False
             for nonce in [nonce for nonce, until in server.claimed_by.items() if until <= now]:
                 del server.claimed_by[nonce]
                 folder = server.given.get(nonce)
@@ -353,9 +359,23 @@ class ForkServers:
                     late.append(server.given.pop(nonce))
                 elif os.path.lexists(folder / FILE_EXIT):  # it was stopped while the order waited for room
                     del server.given[nonce]
+                else:
+                    has_followed = True
             if late:
-                logger.warning("orders_not_followed", extra={"id": server.id, "attempts": len(late)})
-                self._on_lost(late)
+                self._end_hanging(server, late)
+            elif has_followed:
+                self._hangs = 0
+
+    def _end_hanging(self, server: Server, late: list[Path]) -> None:
+        """The supervisors that it has forked go on. Others are started without a server, until there is another one."""
+        logger.error("supervisor_server_hangs", extra={"id": server.id, "attempts": len(late)})
+        self._hangs += 1
+        pause = min(SUPERVISORS_HANG_PAUSE_S * 2.0 ** min(self._hangs - 1, 10), SUPERVISORS_HANG_PAUSE_MAX_S)
+        self._supervisors_from = time.monotonic() + pause
+        if self._servers.get(server.key) is server:
+            self._let_go(server)
+        server.kill()
+        self._on_lost(late)
 
     def processes(self) -> list[ProcessRecord]:
         """Those that have attempts to start or to follow."""
