@@ -303,6 +303,9 @@ class MemoryStore:
     def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
         return replace(loaded, damage=f"its rows are damaged: {exc}")
 
+    def set_aside(self, loaded: LoadedExperiment, why: str) -> LoadedExperiment:
+        return replace(loaded, damage=why)
+
     def quota_groups(self) -> Sequence[QuotaGroup]:
         return self.queries.quota_groups()
 

@@ -49,6 +49,9 @@ class Store(Protocol):
     def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
         """``loaded`` with ``damage``, where its rows can be read and nothing can go on from them."""
 
+    def set_aside(self, loaded: LoadedExperiment, why: str) -> LoadedExperiment:
+        """``loaded`` with ``why`` for its ``damage``, shown as paused: its rows are whole, the service fails at it."""
+
     def quota_groups(self) -> Sequence[QuotaGroup]:
         """All of them, by name, as of the last commit."""
 

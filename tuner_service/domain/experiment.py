@@ -45,6 +45,7 @@ class ExperimentReason(StrEnum):
     ASSETS_MISSING = "assets_missing"  # the store has not, or has damaged, what trials are to be given
     NODES_NOT_READY = "nodes_not_ready"  # trials of several nodes could not begin, again and again
     ROWS_DAMAGED = "rows_damaged"  # of the database: it is left as it is until they can be read
+    SERVICE_FAULT = "service_fault"  # what it did made the service fail: it is left as it is until the next start
     TOO_MANY_FAILURES = "too_many_failures"
     TRIALS_ADDED = "trials_added"  # it had ended, and runs what people added to it since, and nothing else
     IDENTICAL_FAILURES = "identical_failures"  # the first trials all failed with the same error

@@ -6,7 +6,8 @@
            the senders are answered: an answer means it is on disk
            the effects are performed; each may be repeated
 
-A transaction that fails drops the memory: the senders are told, and the dispatcher is built anew from the rows.
+A transaction that fails drops the memory: the senders are told, and the dispatcher is built anew from the rows. Where
+that was not the database's trouble, it is found whose command it was (``suspects``).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tuner_service.domain.resources import QuotaGroup
 from tuner_service.ports import Clock, LoadedExperiment, Store
 from tuner_service.service.hanging_commits import CommitTimer
 from tuner_service.service.measures import Measures
+from tuner_service.service.suspects import Suspects
 
 INBOX_LIMIT = 10_000  # commands; a sender that finds it full is told to try again
 # These are taken all the same: they are facts of this process, nobody says them again, and there are no more of them
@@ -81,6 +83,7 @@ class Runner:
     pause_s: float = PAUSE_S
     measures: Measures = field(default_factory=Measures)
     commits: CommitTimer = field(default_factory=CommitTimer)
+    suspects: Suspects = field(default_factory=Suspects)
     _inbox: queue.Queue[tuple[Command, Future[None]] | None] = field(default_factory=queue.Queue)
     _dispatcher: Dispatcher | None = None
     _dispatchers: int = 0
@@ -161,6 +164,8 @@ class Runner:
                 self._closing.wait(0 if self._try_to_recover() else RECOVERY_PAUSE_S)
             else:
                 self._step(self._dispatcher, [entry for entry in batch if entry is not None])
+                if batch and self._tick_is_due() and self._dispatcher is not None:  # else it went with the batch
+                    self._step(self._dispatcher, [])
         if self._dispatcher is not None and self._held:
             self._saved_at = -HOLD_S
             self._step(self._dispatcher, [])
@@ -181,7 +186,8 @@ class Runner:
         since = max(0.0, now - self._stepped_at)  # a clock that was set back must not keep reports waiting
         is_first = _is_report(batch[0]) and since >= self.gather_s
         until = now + (self.gather_s if is_first else self.pause_s - since)
-        while len(batch) < BATCH_LIMIT:
+        limit = 1 if self.suspects.is_careful(now) else BATCH_LIMIT
+        while len(batch) < limit:
             rest = until - self.clock.now() if patient else 0.0
             try:
                 batch.append(self._inbox.get(timeout=rest) if rest > 0 else self._inbox.get_nowait())
@@ -193,17 +199,21 @@ class Runner:
     def _step(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> None:
         accepted: list[Future[None]] = []
         effects: list[Effect] = []
+        tick: TimePassed | None = None
         self._stepped_at = self.clock.now()
         try:
             for command, future in batch:
                 try:
+                    if why := self.suspects.refusal(command, self._stepped_at):
+                        raise UnavailableError(why)
                     effects += dispatcher.handle(command)
                     accepted.append(future)
                 except (ConflictError, InputError, NotFoundError, UnavailableError) as exc:
                     future.set_exception(exc)
-            if not 0.0 <= self._stepped_at - self._ticked_at < TICK_S or not batch:
+            if not batch or (self._tick_is_due() and not self.suspects.is_careful(self._stepped_at)):
                 self._ticked_at = self._stepped_at
-                effects += dispatcher.handle(TimePassed(at=self.clock.now()))
+                tick = TimePassed(at=self.clock.now())
+                effects += dispatcher.handle(tick)
             if not effects and self._may_hold(dispatcher, batch):
                 self._held += accepted
                 self._show(dispatcher)
@@ -213,6 +223,9 @@ class Runner:
             sequence = self._commit(changes) if changes else None
             took = self.clock.now() - begun
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
+            if not isinstance(exc, UnavailableError):
+                causes = [command for command, _ in batch] + [tick] * (tick is not None)
+                self.suspects.blame(None if self._held or len(causes) != 1 else causes[0], exc, self.clock.now())
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
             self._held = []
             return
@@ -227,6 +240,9 @@ class Runner:
         self._say_saved(changes)
         self._show(dispatcher)
 
+    def _tick_is_due(self) -> bool:
+        return not 0.0 <= self._stepped_at - self._ticked_at < TICK_S
+
     def _commit(self, changes: Changes) -> int:
         with self.commits.running():
             return self.store.commit(changes)
@@ -239,7 +255,7 @@ class Runner:
 
     def _may_hold(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> bool:
         """Whether the next step, HOLD_S from the last save at the latest, can save what this one changed."""
-        recent = self._stepped_at - self._saved_at < HOLD_S
+        recent = self._stepped_at - self._saved_at < HOLD_S and not self.suspects.is_careful(self._stepped_at)
         return recent and dispatcher.changes_can_wait and all(_is_taken(command, Suggested) for command, _ in batch)
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -298,8 +314,12 @@ class Runner:
     def _rebuild(self) -> None:
         self.forget_agents()
         self.forget_workers()
-        groups, loaded, at = self.store.quota_groups(), self.store.load(), self.clock.now()
+        groups, at = self.store.quota_groups(), self.clock.now()
+        loaded = [self._unless_suspected(one) for one in self.store.load()]
+        self.suspects.keep({one.experiment.id for one in loaded})
         try:
+            if self.suspects.looks_at_each():
+                loaded = [self._if_time_passes(groups, one, at) for one in loaded]
             dispatcher, effects = self._recovered(groups, loaded, at)
         except Exception:  # rows that can be read and make no sense: of which experiment, each tells by itself
             logger.exception("not_recovered")
@@ -335,6 +355,19 @@ class Runner:
         except Exception as exc:  # noqa: BLE001  # told as what is wrong with its rows
             return self.store.unable(loaded, exc)
         return loaded
+
+    def _unless_suspected(self, loaded: LoadedExperiment) -> LoadedExperiment:
+        why = self.suspects.aside.get(loaded.experiment.id)
+        return loaded if why is None else self.store.set_aside(loaded, why)
+
+    def _if_time_passes(self, groups: Sequence[QuotaGroup], loaded: LoadedExperiment, at: float) -> LoadedExperiment:
+        """Itself where time passes for it; else set aside."""
+        try:
+            dispatcher, _ = self._recovered(groups, [loaded], at)
+            dispatcher.handle(TimePassed(at=at))
+        except Exception as exc:  # noqa: BLE001  # told as what is wrong with it
+            self.suspects.set_aside(loaded.experiment.id, f"{type(exc).__name__}: {exc}")
+        return self._unless_suspected(loaded)
 
     def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:
         for entry in batch:

@@ -62,6 +62,12 @@ def unable(loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
     return LoadedExperiment(experiment=set_aside(loaded.experiment, why), attempts=loaded.attempts, damage=why)
 
 
+def at_fault(loaded: LoadedExperiment, why: str) -> LoadedExperiment:
+    """One whose rows are whole, and with which the service fails."""
+    experiment = set_aside(loaded.experiment, why, ExperimentReason.SERVICE_FAULT)
+    return LoadedExperiment(experiment=experiment, attempts=loaded.attempts, damage=why)
+
+
 def _sentence(exc: Exception) -> str:
     what = (
         str(exc).removesuffix("; run `tuner doctor`")
@@ -95,11 +101,11 @@ def stand_in(row: Mapping[Any, Any], why: str) -> Experiment:
     return set_aside(Experiment(spec=spec, **fields), why)
 
 
-def set_aside(experiment: Experiment, why: str) -> Experiment:
+def set_aside(experiment: Experiment, why: str, reason: ExperimentReason = ExperimentReason.ROWS_DAMAGED) -> Experiment:
     return replace(
         experiment,
         status=ExperimentStatus.PAUSED,
-        reason=ExperimentReason.ROWS_DAMAGED,
+        reason=reason,
         message=why,
         running_since=None,
     )

@@ -14,7 +14,7 @@ from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, lit
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey, Touched
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.domain.errors import StorageError
-from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import ENTRIES_AT_ONCE, AttemptSpan, CurvePoint, TrialEntry, TrialMetric
@@ -118,7 +118,8 @@ class SqlQueries:
 
     def __init__(self, engine: Engine, watch: Watch) -> None:
         self._engine, self._watch = engine, watch
-        self.set_aside: dict[ExperimentId, str] = {}  # by whoever loads them: experiments whose rows are damaged
+        # By whoever loads them: experiments whose rows are damaged, or with which the service fails; and why.
+        self.set_aside: dict[ExperimentId, tuple[str, ExperimentReason]] = {}
         self._inside = threading.local()
 
     def __enter__(self) -> SqlQueries:
@@ -182,7 +183,7 @@ class SqlQueries:
             found = damage.experiments_as_far_as_read(rows, cursors)
         if not self.set_aside:
             return found
-        return [damage.set_aside(one, why) if (why := self.set_aside.get(one.id)) else one for one in found]
+        return [damage.set_aside(one, *why) if (why := self.set_aside.get(one.id)) else one for one in found]
 
     def trials(
         self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000, statuses: Sequence[str] = ()

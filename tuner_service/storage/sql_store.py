@@ -136,10 +136,15 @@ class SqlStore:
         self._set_aside([found])
         return found
 
+    def set_aside(self, loaded: LoadedExperiment, why: str) -> LoadedExperiment:
+        found = damage.at_fault(loaded, why)
+        self._set_aside([found])
+        return found
+
     def _set_aside(self, loaded: Iterable[LoadedExperiment]) -> None:
         for one in loaded:
             if one.damage:
-                self.queries.set_aside[one.experiment.id] = one.damage
+                self.queries.set_aside[one.experiment.id] = (one.damage, one.experiment.reason)
                 logger.error("experiment_set_aside", extra={"experiment": one.experiment.id, "error": one.damage})
             else:
                 self.queries.set_aside.pop(one.experiment.id, None)

@@ -3104,7 +3104,7 @@ export interface components {
          * @description Why an experiment has its status. The closed list; the sentence beside it says the particulars.
          * @enum {string}
          */
-        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "nodes_not_ready" | "rows_damaged" | "too_many_failures" | "trials_added" | "identical_failures";
+        ExperimentReason: "none" | "requested" | "budget_reached" | "duration_reached" | "space_exhausted" | "advisor_done" | "algorithm_failed" | "algorithm_hangs" | "worker_dies" | "not_supported" | "assets_missing" | "nodes_not_ready" | "rows_damaged" | "service_fault" | "too_many_failures" | "trials_added" | "identical_failures";
         /**
          * ExperimentStatus
          * @enum {string}

@@ -68,6 +68,7 @@ const EXPERIMENT_REASONS: Record<string, string> = {
   assets_missing: "the store has not what trials are given; bring it back, then resume",
   nodes_not_ready: "trials of several nodes could not begin; see to the nodes, then resume",
   rows_damaged: "", // the service's own sentence names the row
+  service_fault: "", // the service's own sentence names the error
   too_many_failures: "more trials failed than the budget allows",
   trials_added: "it runs what was added after its end",
   identical_failures: "", // the service's own sentence names the error

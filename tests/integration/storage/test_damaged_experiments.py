@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.builders import START, a_checkpoint, a_line, a_metric, a_spec, a_trial, an_attempt, an_experiment
+from tests.waiting import wait_until
 from trials.wire.messages import Acknowledge, Busy, Forget, ObservedAttempt, Stop
 from tuner_service.clock import SystemClock
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.changes import Changes, SearchSpaceRevision
 from tuner_service.dispatcher.effects import Effect, Tell
-from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.errors import ConflictError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.resources import Holding
 from tuner_service.domain.trial import TrialStatus
@@ -125,7 +126,7 @@ def test_the_rows_of_what_is_set_aside_stay_as_they_are_and_it_goes_on_once_they
     damage(database, "trials", "parameters", "{")
     with running(database) as (runner, store, _):
         assert list(store.queries.set_aside) == [BAD]
-        assert f"Trial ({BAD}/1) is damaged in column parameters" in store.queries.set_aside[BAD]
+        assert f"Trial ({BAD}/1) is damaged in column parameters" in store.queries.set_aside[BAD][0]
         do(runner, c.ExperimentPaused(at=START, experiment_id=GOOD))
     with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute("SELECT status, reason FROM experiments WHERE id = ?", (BAD,)).fetchall()
@@ -165,6 +166,24 @@ def test_the_trials_of_what_is_set_aside_run_on_and_keep_what_they_hold(database
         assert BAD in store.queries.set_aside
 
 
+def test_one_with_which_the_service_fails_is_set_aside_with_whole_rows_and_goes_on_after_the_next_start(
+    database: Path,
+) -> None:
+    with running(database) as (runner, store, _):
+        runner.suspects.set_aside(BAD, "OverflowError: too large")
+        with pytest.raises(UnavailableError):
+            runner.submit(object()).result(TIMEOUT_S)  # type: ignore[arg-type]  # a fault, after which all is read anew
+        wait_until(lambda: runner.readiness()["database"] == "ok")
+        shown = store.queries.experiment(BAD)
+        assert shown is not None
+        assert shown.reason is ExperimentReason.SERVICE_FAULT
+        assert "OverflowError: too large" in shown.message
+        do(runner, c.ExperimentPaused(at=START, experiment_id=GOOD))
+    with running(database) as (runner, store, _):
+        assert store.queries.set_aside == {}
+        do(runner, c.ExperimentPaused(at=START, experiment_id=BAD))
+
+
 def test_what_is_set_aside_can_be_removed(database: Path) -> None:
     damage(database, "experiments", "spec", "{")
     with running(database) as (runner, store, _):
@@ -190,5 +209,5 @@ def test_rows_that_can_be_read_and_make_no_sense_set_their_experiment_aside(
         connection.execute(statement, (BAD,))
         connection.commit()
     with running(database) as (runner, store, _):
-        assert why in store.queries.set_aside[BAD]
+        assert why in store.queries.set_aside[BAD][0]
         do(runner, c.ExperimentPaused(at=START, experiment_id=GOOD))

@@ -17,11 +17,13 @@ from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import RejectedRecord
+from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.service.hanging_commits import HANGS_S, CommitTimer
-from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, PAUSE_S, Runner
+from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, PAUSE_S, TICK_S, Runner
+from tuner_service.service.suspects import ENOUGH, REFUSED_S
 
 TIMEOUT_S = 10
 
@@ -46,11 +48,14 @@ class WatchedStore(MemoryStore):
         self.entered = threading.Event()
         self.log: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
+        self.fits: Callable[[Changes], bool] = lambda _: True
 
     def commit(self, changes: Changes) -> int:
         self.entered.set()
         assert self.gate.wait(TIMEOUT_S)
         self.meanwhile()
+        if not self.fits(changes):
+            raise OverflowError("a number that no column holds")
         sequence = super().commit(changes)
         self.log.append("commit")
         return sequence
@@ -458,6 +463,83 @@ def test_a_bug_in_a_step_is_handled_like_a_failed_transaction(world: World) -> N
         world.submit(Unheard()).result(TIMEOUT_S)  # type: ignore[arg-type]  # that is the point
     wait_until(lambda: world.runner.readiness()["database"] == "ok")
     world.do(paused())
+
+
+def without_trials_of(experiment_id: str) -> Callable[[Changes], bool]:
+    def fits(changes: Changes) -> bool:
+        return all(key[0] != experiment_id for key in changes.trials)
+
+    return fits
+
+
+def test_an_experiment_of_which_nothing_can_be_saved_is_set_aside_and_the_others_go_on(world: World) -> None:
+    """Its worker says the same whenever it is started: before, every search was stopped each time."""
+    world.do(created())
+    world.do(created("other"))
+    world.store.fits = without_trials_of(EXPERIMENT_ID)
+    for _ in range(ENOUGH + 1):
+        start = world.orders(e.StartWorker)
+        generation = max(one.generation for one in start if one.experiment_id == EXPERIMENT_ID)
+        event: dict[str, Any] = {"at": START, "experiment_id": EXPERIMENT_ID, "generation": generation}
+        world.do(c.WorkerReady(**event))
+        line = next(d.item.line for d in world.orders(e.Deliver)[::-1] if d.experiment_id == EXPERIMENT_ID)
+        answers = (Suggested(line=line, parameters={"x": 0.1}),)
+        failed = world.submit(c.QueueAnswered(**event, queue=Queue.TUNER, answers=answers))
+        with pytest.raises(UnavailableError, match="no column holds"):
+            failed.result(TIMEOUT_S)
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+        if EXPERIMENT_ID in world.runner.suspects.aside:
+            break
+
+    with pytest.raises(ConflictError, match=r"a number that no column holds.*log of the service.*tuner rm"):
+        world.do(paused())
+    assert world.working == {"other"}
+    world.do(paused("other"))
+    world.do(c.ExperimentDeleted(at=START, experiment_id=EXPERIMENT_ID))
+
+
+def test_a_request_that_cannot_be_saved_is_refused_for_a_while_and_its_experiment_goes_on(world: World) -> None:
+    world.do(created())
+    world.store.fits = lambda changes: not any(one.status.value == "paused" for one in changes.experiments.values())
+    for _ in range(ENOUGH):
+        with pytest.raises(UnavailableError, match="no column holds"):
+            world.do(paused())
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+    stepped = world.forgotten
+    with pytest.raises(UnavailableError, match="has failed 2 times and stopped all others with it"):
+        world.do(paused())
+    assert world.forgotten == stepped, "nobody was disturbed"
+
+    world.store.fits = lambda _: True
+    world.clock.at += REFUSED_S
+    world.do(paused())
+
+
+def test_an_experiment_for_which_no_time_can_pass_is_found_and_set_aside(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.do(created())
+    world.do(created("other"))
+    handle = Dispatcher.handle
+
+    def failing(dispatcher: Dispatcher, command: c.Command) -> list[e.Effect]:
+        if isinstance(command, c.TimePassed) and EXPERIMENT_ID in dispatcher.state.experiments:
+            raise KeyError("gone")
+        return handle(dispatcher, command)
+
+    monkeypatch.setattr(Dispatcher, "handle", failing)
+    wait_until(lambda: _time_passes(world))
+    wait_until(lambda: world.runner.readiness()["database"] == "ok")
+
+    with pytest.raises(ConflictError, match="KeyError: 'gone'"):
+        world.do(paused())
+    world.do(paused("other"))
+
+
+def _time_passes(world: World) -> bool:
+    """Whether it has been found out with whom it does not."""
+    world.clock.at += TICK_S
+    return EXPERIMENT_ID in world.runner.suspects.aside
 
 
 def test_a_full_disk_makes_the_service_read_only_until_there_is_room(world: World) -> None:

@@ -1,0 +1,104 @@
+"""Whose command it was: counted, forgotten, and bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import EXPERIMENT_ID, START, a_spec
+from tuner_service.dispatcher import commands as c
+from tuner_service.service.suspects import (
+    CAREFUL_S,
+    CAUSES_LIMIT,
+    ENOUGH,
+    REFUSED_S,
+    REMEMBERED_S,
+    WHY_SHOWN,
+    Suspects,
+)
+
+FAULT = KeyError("gone")
+
+
+def died(experiment_id: str = EXPERIMENT_ID) -> c.WorkerDied:
+    return c.WorkerDied(at=START, experiment_id=experiment_id, generation=1, detail="killed")
+
+
+def created(experiment_id: str) -> c.ExperimentCreated:
+    return c.ExperimentCreated(at=START, experiment_id=experiment_id, spec=a_spec())
+
+
+def blamed(command: c.Command | None, *, times: int = ENOUGH, apart_s: float = 0.0) -> Suspects:
+    suspects = Suspects()
+    for count in range(times):
+        suspects.blame(command, FAULT, START + count * apart_s)
+    return suspects
+
+
+def test_what_one_of_several_has_done_is_nobodys_and_makes_careful() -> None:
+    suspects = blamed(None, times=10)
+
+    assert not suspects.aside
+    assert [suspects.is_careful(START + passed) for passed in (0.0, CAREFUL_S - 1, CAREFUL_S, -1.0)] == [
+        *(True, True),
+        *(False, False),
+    ]
+
+
+def test_once_may_be_the_machines() -> None:
+    assert not blamed(died(), times=ENOUGH - 1).aside
+    assert list(blamed(died()).aside) == [EXPERIMENT_ID]
+
+
+def test_failures_far_from_each_other_are_not_added_up() -> None:
+    assert not blamed(died(), times=5, apart_s=REMEMBERED_S).aside
+    assert blamed(died(), times=5, apart_s=REMEMBERED_S - 1).aside
+
+
+@pytest.mark.parametrize(
+    ("command", "same", "other"),
+    [
+        (created("a"), created("b"), died()),
+        (c.AgentDisconnected(at=START, agent_id="a"), c.AgentDisconnected(at=START, agent_id="a"), died()),
+        (
+            c.AgentDisconnected(at=START, agent_id="a"),
+            c.AgentDisconnected(at=START, agent_id="a"),
+            c.AgentDisconnected(at=START, agent_id="b"),
+        ),
+        (
+            c.ExperimentPaused(at=START, experiment_id="a"),
+            c.ExperimentPaused(at=START, experiment_id="a"),
+            c.ExperimentStopped(at=START, experiment_id="a"),
+        ),
+    ],
+)
+def test_what_is_no_experiments_is_refused_for_a_while_and_nothing_else(
+    command: c.Command, same: c.Command, other: c.Command
+) -> None:
+    suspects = blamed(command)
+
+    assert not suspects.aside
+    assert "KeyError" in suspects.refusal(same, START)
+    assert not suspects.refusal(other, START)
+    assert not suspects.refusal(same, START + REFUSED_S)
+
+
+def test_time_is_never_refused_and_has_each_experiment_tried_until_one_is_found() -> None:
+    tick = c.TimePassed(at=START)
+    assert not blamed(tick, times=ENOUGH - 1).looks_at_each()
+    suspects = blamed(tick)
+
+    assert (suspects.looks_at_each(), suspects.refusal(tick, START)) == (True, "")
+    suspects.set_aside(EXPERIMENT_ID, "KeyError")
+    assert not suspects.looks_at_each()
+
+
+def test_what_is_remembered_has_a_bound_and_goes_with_its_experiment() -> None:
+    suspects = Suspects()
+    for number in range(CAUSES_LIMIT + 10):
+        suspects.blame(died(str(number)), FAULT, START)
+    assert len(suspects._failures) == CAUSES_LIMIT
+    suspects.blame(died("1000"), KeyError("x" * 10_000), START)
+    assert len(suspects.aside["1000"]) < WHY_SHOWN + 400
+
+    suspects.keep({"2"})
+    assert not suspects.aside
