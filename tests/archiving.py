@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,9 @@ from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import ArchiveMoved
 from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.trial import Trial, TrialStatus
+from tuner_service.exports import archive as archive_work
 from tuner_service.exports.archive_process import ArchiveProcess
 from tuner_service.service.archiving import Archivist
 from tuner_service.service.assets.asset_store import AssetStore
@@ -61,8 +65,22 @@ class Life:
         return found.archive
 
 
+class WithoutProcess(ArchiveProcess):
+    """Does the work of the archive's process here: for lives that are short, and many."""
+
+    def _lines(self, order: dict[str, Any]) -> Iterator[Any]:
+        told = io.StringIO()
+        try:
+            last = archive_work._carried_out(order, told)
+        except ValueError as error:
+            raise StorageError(str(error)) from error
+        yield from [*map(json.loads, told.getvalue().splitlines()), last]
+
+
 @contextmanager
-def a_life(database: str | Path, home: Path) -> Iterator[Life]:
+def a_life(
+    database: str | Path, home: Path, *, files: Callable[[str], ArchiveProcess] = ArchiveProcess
+) -> Iterator[Life]:
     """``work`` of the archivist is called by who has it; nothing else is done by itself."""
     clock = StillClock()
     with closing(open_store(database, clock)) as store:
@@ -72,7 +90,7 @@ def a_life(database: str | Path, home: Path) -> Iterator[Life]:
         archivist = Archivist(
             queries=store.queries,
             rows=store.moved_rows,
-            files=ArchiveProcess(str(database) if "://" in str(database) else f"sqlite:///{database}"),
+            files=files(str(database) if "://" in str(database) else f"sqlite:///{database}"),
             assets=assets,
             clock=clock,
             submit=runner.submit,
@@ -142,7 +160,7 @@ def rows_of(store: SqlStore, experiment_id: str = EXPERIMENT_ID) -> list[str]:
 def one_life(database: str, home: str, experiment_id: str, verb: str, *, kill_at: int) -> None:
     """Of a process of its own, which kills itself at its ``kill_at``-th statement."""
     count = 0
-    with a_life(database, Path(home)) as life:
+    with a_life(database, Path(home), files=WithoutProcess) as life:
         engine = life.store._writer.engine
 
         def counted(connection: Any, cursor: Any, statement: str, *_: Any) -> None:

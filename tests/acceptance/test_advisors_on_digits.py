@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.campaign import DIGITS_IMPORTS
 from tests.acceptance.harness import ROOT, Home
 from tests.waiting import wait_until
 
@@ -40,7 +41,7 @@ def begin(home: Home, advisor: str) -> None:
         advisor={"name": advisor, "args": ADVISORS[advisor]},
         budget={"trials": 4, "parallel": 2},
         deterministic=True,
-        trial={"stop_grace": "10s"},
+        trial={"stop_grace": "10s", "preload": DIGITS_IMPORTS},
     )
 
 

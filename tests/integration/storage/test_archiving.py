@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.archiving import a_life, fill, one_life, rows_of
+from tests.archiving import WithoutProcess, a_life, fill, one_life, rows_of
 from tests.builders import EXPERIMENT_ID
 from tests.contract.stores import OTHER_ID
 from tests.forked import Child
@@ -21,7 +21,7 @@ from tuner_service.domain.errors import ConflictError, StorageError
 from tuner_service.ports import MovedMetrics
 from tuner_service.storage.moved_rows import page_of
 
-pytest.importorskip("pyarrow", reason="pip install 'tuner-service[parquet]'")
+pytest.importorskip("pyarrow.parquet", reason="pip install 'tuner-service[parquet]'")
 
 DATABASES: dict[str, Callable[[Path], str | Path]] = {
     "sqlite": lambda folder: folder / "tuner.db",
@@ -206,7 +206,7 @@ def test_what_is_deleted_while_it_is_put_back_is_put_back_no_further_and_leaves_
     database: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(database, tmp_path, reports=350)
-    with a_life(database, tmp_path) as life:
+    with a_life(database, tmp_path, files=WithoutProcess) as life:
         life.ask("archive")
         assert life.archivist.work()
         life.ask("unarchive")
