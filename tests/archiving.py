@@ -20,8 +20,8 @@ from tests.contract.stores import changes_for
 from tuner_service.dispatcher.changes import MetricRow
 from tuner_service.dispatcher.commands import ArchiveMoved
 from tuner_service.domain.archives import Archive, ArchivePhase
-from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.errors import StorageError
+from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import Trial, TrialStatus
 from tuner_service.exports import archive as archive_work
 from tuner_service.exports.archive_process import ArchiveProcess

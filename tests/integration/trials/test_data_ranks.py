@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import trials
+from tests.imported_once import Run, imported_once, of_a_world
 
-PACKAGES = str(Path(trials.__file__).parent.parent)
 DATA = """
 import json, os, sys, warnings, logging
 warnings.simplefilter("ignore")
@@ -69,60 +66,19 @@ torch.distributed.destroy_process_group()
 """
 WAYS = {"torch": PLAIN, "lightning": LIGHTNING, "accelerate": ACCELERATE}
 
-# Imports once, which takes longer than all else. Each rank of each way is a fork with the variables of torchrun, which
-# gives every world a store to meet in that stands before its ranks begin.
-RANKS = """
-import os, runpy, sys
-import accelerate, torch._dynamo, torch._inductor.config
-import trials.data
-try:
-    import lightning.pytorch
-except ImportError:
-    import pytorch_lightning
-
-codes = []
-for folder in sys.argv[1:]:
-    store = torch.distributed.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    ranks = []
-    for rank in ("0", "1"):
-        child = os.fork()
-        if child:
-            ranks.append(child)
-            continue
-        code = 1
-        try:
-            one = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
-            agent = {"TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-            os.environ.update(one | meeting | agent)
-            sys.argv = ["train.py", folder]
-            runpy.run_path(os.path.join(folder, "train.py"), run_name="__main__")
-            sys.stdout.flush()
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(code)
-    codes += [os.waitpid(child, 0)[1] for child in ranks]
-sys.exit(any(codes))
-"""
+IMPORTS = ("torch._dynamo", "torch._inductor.config", "accelerate", "trials.data")
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By way; each rank has left there what it has seen."""
     found = {way: tmp_path_factory.mktemp(way) for way in WAYS}
-    for way, folder in found.items():
-        (folder / "train.py").write_text(DATA + WAYS[way] + WRITE)
-    done = subprocess.run(
-        [sys.executable, "-c", RANKS, *map(str, found.values())],
-        env={**os.environ, "PYTHONPATH": PACKAGES, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    lightning = "lightning.pytorch" if find_spec("lightning") else "pytorch_lightning"
+    with imported_once(*IMPORTS, lightning) as runner:
+        for way, folder in found.items():
+            script = folder / "train.py"
+            script.write_text(DATA + WAYS[way] + WRITE)
+            runner.run(*(Run(script=script, arguments=[str(folder)], variables=rank) for rank in of_a_world(2)))
     return found
 
 

@@ -6,9 +6,7 @@ import json
 import os
 import pickle
 import shutil
-import socket
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
+from tests.imported_once import ImportedOnce, Run, imported_once, of_a_world
 from trials.checkpoints.restoring import restored
 from trials.checkpoints.shards import FORMAT, load_sharded, save_sharded
 from trials.checkpoints.stores import Entry, first_intact
@@ -73,36 +72,28 @@ dist.destroy_process_group()
 """
 
 
-def run(folder: Path, order: str, *, count: int, are_nodes: bool = False) -> list[dict[str, Any]]:
+IMPORTS = ("torch.distributed.tensor", "torch.distributed.checkpoint", "torch._dynamo", "trials.checkpoints.shards")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[ImportedOnce]:
+    with imported_once(*IMPORTS) as found:
+        yield found
+
+
+def run(runner: ImportedOnce, folder: Path, order: str, *, count: int, are_nodes: bool = False) -> list[dict[str, Any]]:
     """What each rank says. ``are_nodes``: each is on a node of its own, with a folder of its own in ``folder``."""
-    folders = [folder / f"node{rank}" for rank in range(count)] if are_nodes else [folder] * count
-    for own in folders:
+    ranks = []
+    for rank, world in enumerate(of_a_world(count)):
+        own = folder / f"node{rank}" if are_nodes else folder
         own.mkdir(exist_ok=True)
         (own / "train.py").write_text(SCRIPT)
         (own / "parameters.json").write_text("{}")
         (own / "attempt.json").write_text(json.dumps({"spec": {"nodes": count if are_nodes else 1}}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environ = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(own / "train.py"), order],
-            env=environ
-            | {"TUNER_ATTEMPT_DIR": str(own), "RANK": str(rank), "NODE_RANK": str(rank if are_nodes else 0)}
-            | ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} if are_nodes else {"LOCAL_RANK": str(rank)}),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank, own in enumerate(folders)
-    ]
-    try:
-        return [json.loads(rank.communicate(timeout=170)[0].splitlines()[-1]) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+        node = {"NODE_RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} if are_nodes else {"NODE_RANK": "0"}
+        variables = world | node | {"TUNER_ATTEMPT_DIR": str(own)}
+        ranks.append(Run(script=own / "train.py", arguments=[order], variables=variables))
+    return [json.loads(said.splitlines()[-1]) for said in runner.run(*ranks)]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -117,9 +108,9 @@ def entries(saved: Path) -> list[Entry]:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+def saved(tmp_path_factory: pytest.TempPathFactory, runner: ImportedOnce) -> tuple[Path, list[dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("saved")
-    return folder, run(folder, "save", count=2)
+    return folder, run(runner, folder, "save", count=2)
 
 
 def weights(fill: float) -> list[list[float]]:
@@ -137,12 +128,12 @@ def load(folder: Path, told: list[Entry]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_another_number_of_processes_goes_on_from_it(saved: Any, tmp_path: Path) -> None:
+def test_another_number_of_processes_goes_on_from_it(saved: Any, runner: ImportedOnce, tmp_path: Path) -> None:
     folder, told = saved
     (tmp_path / "restore").mkdir(parents=True)
     (tmp_path / "restore" / "restore.json").write_text(json.dumps({"checkpoints": entries(folder)}))
 
-    ranks = run(tmp_path, "load", count=3)
+    ranks = run(runner, tmp_path, "load", count=3)
 
     for said in ranks:
         assert (said["same"], said["step"]) == (True, 2)
@@ -160,7 +151,9 @@ def laid_out(folder: Path, checkpoint: Path, entry: Entry, *, nodes: int) -> Non
 
 
 @pytest.mark.slow
-def test_another_number_of_nodes_goes_on_from_it_each_with_a_disk_of_its_own(tmp_path: Path) -> None:
+def test_another_number_of_nodes_goes_on_from_it_each_with_a_disk_of_its_own(
+    runner: ImportedOnce, tmp_path: Path
+) -> None:
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     for folder in (one, two, three):
         folder.mkdir()
@@ -169,13 +162,13 @@ def test_another_number_of_nodes_goes_on_from_it_each_with_a_disk_of_its_own(tmp
     assert record is not None
 
     laid_out(two, one / record.name, {"file": "", "digest": record.digest, "step": 2}, nodes=2)
-    for said in run(two, "load and save", count=2, are_nodes=True):
+    for said in run(runner, two, "load and save", count=2, are_nodes=True):
         assert (said["same"], said["step"], said["w"], said["b"]) == (True, 2, weights(0.0), [1.0] * 3)
 
     (saved,) = entries(two / "node0")
     assert [path.name for path in (two / "node1" / "checkpoints").glob("*")] == []  # it went to node 0
     laid_out(three, Path(saved["file"]), saved, nodes=3)
-    for said in run(three, "load", count=3, are_nodes=True):
+    for said in run(runner, three, "load", count=3, are_nodes=True):
         assert (said["same"], said["step"], said["w"], said["b"]) == (True, 3, weights(0.0), [2.0] * 3)
 
     alone = load(two / "node0", [])
