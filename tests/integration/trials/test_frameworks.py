@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import trials
+from tests.imported_once import ImportedOnce, Run, imported_once
 
-PACKAGES = str(Path(trials.__file__).parent.parent)
 LIGHTNING = """
 import json, logging, sys, warnings
 import torch, trials
@@ -113,30 +110,15 @@ history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
 print("read", json.dumps([run.data.params, run.data.metrics["final_loss"], [[m.step, m.value] for m in history]]))
 """
 
-# Imports once, which takes longer than all else; each run is a fork in a folder of its own: FOLDER|ARGUMENT…
-RUNS = """
-import importlib, os, runpy, sys
-for name in sys.argv[1].split(","):
-    importlib.import_module(name)
-for run in sys.argv[2:]:
-    folder, *arguments = run.split("|")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.chdir(folder)
-            sys.path.insert(0, folder)
-            sys.argv = ["train.py", *arguments]
-            os.dup2(os.open(f"said-{arguments[0]}", os.O_WRONLY | os.O_CREAT), 1)
-            runpy.run_path("train.py", run_name="__main__")
-            sys.stdout.flush()
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0, run
-"""
+# By package that is needed; each is imported where it is there.
+IMPORTS = {
+    "torch": ("torch._dynamo", "torch._inductor.config", "torch.utils.data"),
+    "lightning": ("lightning.pytorch",),
+    "pytorch_lightning": ("pytorch_lightning",),
+    "transformers": ("transformers.trainer",),
+    "tensorboard": ("torch.utils.tensorboard", "tensorboard.backend.event_processing.event_accumulator"),
+    "mlflow": ("mlflow",),
+}
 
 pytestmark = pytest.mark.slow
 
@@ -146,35 +128,17 @@ def need(*packages: str) -> None:
         pytest.skip(f"{packages[0]} is not installed; it comes with the extra `integrations`")
 
 
-def run(folder: Path, script: str, *arguments: str, **variables: str) -> str:
+@pytest.fixture(scope="module")
+def runner() -> Iterator[ImportedOnce]:
+    with imported_once(*(name for package in IMPORTS if find_spec(package) for name in IMPORTS[package])) as found:
+        yield found
+
+
+def run(runner: ImportedOnce, folder: Path, script: str, *arguments: str, **variables: str) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(script)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
-    done = subprocess.run(
-        [sys.executable, "train.py", *arguments],
-        cwd=folder,
-        env={**kept, "PYTHONPATH": PACKAGES, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def runs(folder: Path, script: str, imports: str, *of: tuple[str, str]) -> list[str]:
-    """What each run said; a run is a folder and its argument."""
-    for name in {name for name, _ in of}:
-        (folder / name).mkdir()
-        (folder / name / "train.py").write_text(script)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TUNER_")}
-    done = subprocess.run(
-        [sys.executable, "-c", RUNS, imports, *(f"{folder / name}|{argument}" for name, argument in of)],
-        cwd=folder, env={**kept, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [(folder / name / f"said-{argument}").read_text() for name, argument in of]
+    (out,) = runner.run(Run(script=folder / "train.py", arguments=arguments, variables=variables))
+    return out
 
 
 def said(output: str, word: str) -> Any:
@@ -187,42 +151,51 @@ def losses(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("packages", "script", "imports", "half", "whole"),
+    ("packages", "script", "half", "whole"),
     [
-        (("pytorch_lightning", "lightning"), LIGHTNING, "torch._dynamo,trials.integrations.lightning", "2", "4"),
-        (("transformers",), TRANSFORMERS, "torch._dynamo,transformers.trainer", "8", "16"),
+        (("pytorch_lightning", "lightning"), LIGHTNING, "2", "4"),
+        (("transformers",), TRANSFORMERS, "8", "16"),
     ],
     ids=["lightning", "transformers"],
 )
 def test_a_trainer_goes_on_from_its_checkpoint_to_the_same_weights(
-    tmp_path: Path, packages: tuple[str, ...], script: str, imports: str, half: str, whole: str
+    runner: ImportedOnce, tmp_path: Path, packages: tuple[str, ...], script: str, half: str, whole: str
 ) -> None:
     need(*packages)
-    in_one, first, second = runs(tmp_path, script, imports, ("one", whole), ("two", half), ("two", whole))
+    of = (("one", whole), ("two", half), ("two", whole))
+    in_one, first, second = (run(runner, tmp_path / folder, script, steps) for folder, steps in of)
 
     assert said(second, "weights") == said(in_one, "weights")
     assert losses(in_one), in_one
     assert losses(first) + losses(second) == losses(in_one)
 
 
-def test_reports_are_scalars_in_tensorboard(tmp_path: Path) -> None:
+def test_reports_are_scalars_in_tensorboard(runner: ImportedOnce, tmp_path: Path) -> None:
     need("tensorboard")
-    run(tmp_path, TENSORBOARD)
+    run(runner, tmp_path, TENSORBOARD)
 
-    found = said(run(tmp_path, TENSORBOARD_READ), "read")
+    found = said(run(runner, tmp_path, TENSORBOARD_READ), "read")
 
     assert found["loss"] == [[0, 1.0], [1, 0.5], [2, pytest.approx(1 / 3)]]
     assert found["final/loss"] == [[0, 0.25]]
 
 
-def test_a_trial_is_one_run_of_mlflow_over_all_its_attempts(tmp_path: Path) -> None:
+def test_a_trial_is_one_run_of_mlflow_over_all_its_attempts(runner: ImportedOnce, tmp_path: Path) -> None:
     need("mlflow")
     store = {"MLFLOW_TRACKING_URI": f"file:{tmp_path / 'runs'}", "MLFLOW_ALLOW_FILE_STORE": "true"}
     (tmp_path / "parameters.json").write_text('{"lr": 0.5}')
     for attempt in ("1", "2"):
-        run(tmp_path, MLFLOW, TUNER_ATTEMPT_DIR=str(tmp_path), TUNER_ATTEMPT=attempt, TUNER_EXPERIMENT_ID="e", **store)
+        run(
+            runner,
+            tmp_path,
+            MLFLOW,
+            TUNER_ATTEMPT_DIR=str(tmp_path),
+            TUNER_ATTEMPT=attempt,
+            TUNER_EXPERIMENT_ID="e",
+            **store,
+        )
 
-    params, final, history = said(run(tmp_path, MLFLOW_READ, **store), "read")
+    params, final, history = said(run(runner, tmp_path, MLFLOW_READ, **store), "read")
 
     assert params == {"lr": "0.5"}
     assert final == 0.25
