@@ -109,6 +109,8 @@ def _begun(order: dict[str, Any]) -> int:
         sys.argv = [script.name, *order["arguments"]]
         runpy.run_path(str(script), run_name="__main__")
         code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001  # a fork must not go on in this program
         sys.excepthook(*sys.exc_info())
     finally:

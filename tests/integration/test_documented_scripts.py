@@ -6,10 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests import documented_scripts
+from tests.imported_once import ImportedOnce, Run, imported_once
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -42,12 +46,13 @@ class Script:
     kills: int = 12
 
 
-# The last two are imported by the first optimizer: in each run, under the tracer, they would take longer than all else.
-TORCH = ("torch", "trials.data", "trials.learner", "sklearn.datasets", "torch._dynamo", "torch._inductor.config")
+# The last line's are imported by the first optimizer: under the tracer they would take longer than all else.
+TORCH = ("torch", "torch.distributed.checkpoint", "trials.data", "trials.learner", "sklearn.datasets")
+TORCH += ("torch._dynamo", "torch._inductor.config")
 PAGES = {
     "README.md 1": Script(replaced=(("time.sleep(0.1)", "time.sleep(0.001)"), ("21)", "6)")), kills=6),
     "docs/writing-a-training-script.md 1": Script(before=TRAIN, arguments=("epochs=4",), kills=8),
-    "docs/from-one-machine-to-many.md 1": Script(imports=("torch", "torch.distributed.checkpoint"), kills=2),
+    "docs/from-one-machine-to-many.md 1": Script(imports=TORCH, kills=2),
     "docs/learner.md 1": Script(arguments=("steps=104",), imports=TORCH, kills=1),
     "docs/integrations.md 3": Script(replaced=(("    …\n", "    loss, epoch = 1 - lr, 0\n"),), kills=6),
 }
@@ -85,18 +90,28 @@ def training_scripts() -> dict[str, str]:
     return found
 
 
-def survives(text: str, script: Script, folder: Path, *, kills: int | None = None) -> None:
+@pytest.fixture(scope="module")
+def runner() -> Iterator[ImportedOnce]:
+    with imported_once(*TORCH) as found:
+        yield found
+
+
+def survives(text: str, script: Script, folder: Path, runner: ImportedOnce, *, kills: int | None = None) -> None:
     for old, new in script.replaced:
         assert old in text, f"the script has changed: no {old!r}"
         text = text.replace(old, new)
     (folder / "train.py").write_text(script.before + text)
-    command = [sys.executable, "-m", "tests.documented_scripts", "--script", str(folder / "train.py")]
-    command += ["--kills", str(script.kills if kills is None else kills)]
-    command += [f"--import={name}" for name in script.imports] + [f"--skip={name}" for name in script.skip]
+    arguments = ["--script", str(folder / "train.py"), "--kills", str(script.kills if kills is None else kills)]
+    arguments += [f"--import={name}" for name in script.imports] + [f"--skip={name}" for name in script.skip]
+    arguments += script.arguments
+    variables = {"WORKERS": "0", "OMP_NUM_THREADS": "1"}
+    if script.imports:
+        runner.run(Run(script=Path(documented_scripts.__file__), arguments=arguments, variables=variables))
+        return
     done = subprocess.run(
-        [*command, *script.arguments],
+        [sys.executable, "-m", documented_scripts.__name__, *arguments],
         cwd=ROOT,
-        env=os.environ | {"WORKERS": "0", "OMP_NUM_THREADS": "1"},
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=RUN_TIMEOUT_S * (1 if kills is None else 20),
@@ -113,24 +128,30 @@ def test_every_training_script_of_the_pages_is_known_here() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
-def test_a_script_of_the_pages_comes_to_the_same_result_wherever_it_is_killed(name: str, tmp_path: Path) -> None:
-    survives(training_scripts()[name], PAGES[name], tmp_path)
+def test_a_script_of_the_pages_comes_to_the_same_result_wherever_it_is_killed(
+    name: str, tmp_path: Path, runner: ImportedOnce
+) -> None:
+    survives(training_scripts()[name], PAGES[name], tmp_path, runner)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_comes_to_the_same_result_wherever_it_is_killed(name: str, tmp_path: Path) -> None:
+def test_an_example_comes_to_the_same_result_wherever_it_is_killed(
+    name: str, tmp_path: Path, runner: ImportedOnce
+) -> None:
     for beside in (ROOT / name).parent.glob("*.py"):
         (tmp_path / beside.name).write_text(beside.read_text())
-    survives((ROOT / name).read_text(), EXAMPLES[name], tmp_path)
+    survives((ROOT / name).read_text(), EXAMPLES[name], tmp_path, runner)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", [*PAGES, *EXAMPLES])
-def test_a_script_comes_to_the_same_result_killed_at_every_line(name: str, tmp_path: Path) -> None:
+def test_a_script_comes_to_the_same_result_killed_at_every_line(
+    name: str, tmp_path: Path, runner: ImportedOnce
+) -> None:
     known = PAGES | EXAMPLES
     text = training_scripts()[name] if name in PAGES else (ROOT / name).read_text()
     if name in EXAMPLES:
         for beside in (ROOT / name).parent.glob("*.py"):
             (tmp_path / beside.name).write_text(beside.read_text())
-    survives(text, known[name], tmp_path, kills=MANY_KILLS)
+    survives(text, known[name], tmp_path, runner, kills=MANY_KILLS)
