@@ -52,6 +52,16 @@ def test_a_committed_folder_says_its_commit_and_branch(repository: Path) -> None
     assert origin == {"commit": git(repository, "rev-parse", "HEAD"), "branch": "main", "dirty": False, "changes": None}
 
 
+@pytest.mark.parametrize("trial", ["code: src, code_changes: refuse", "code: {git: HEAD, folder: src}"])
+def test_a_repository_of_another_owner_is_refused_with_what_git_says(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, trial: str
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for such tests
+
+    with pytest.raises(CommandError, match="dubious ownership"):
+        trial_of(repository, trial)
+
+
 def test_changed_code_is_taken_and_the_diff_kept_of_that_folder_alone(repository: Path) -> None:
     (repository / "src" / "train.py").write_text("print(2)\n")
     (repository / "src" / "new.py").write_text("")

@@ -19,6 +19,7 @@ GIT_TIMEOUT_S = 60.0
 NAMED = 5  # files that a refusal names
 ALLOW, REFUSE, COMMIT = "allow", "refuse", "commit"
 POLICIES = (ALLOW, REFUSE, COMMIT)
+_NO_REPOSITORY = "not a git repository"  # what git says of such a folder, in the C locale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +34,31 @@ class GitError(Exception):
     """What git said."""
 
 
+class NoGitError(GitError):
+    """There is none on this machine."""
+
+
 def repository_of(folder: Path) -> Repository | None:
-    """None where the folder lies in none, or there is no git."""
+    """None where the folder lies in none. GitError where it may lie in one, and git does not read that."""
     place = folder.resolve()
     if not any(os.path.lexists(parent / ".git") for parent in (place, *place.parents)):
         return None  # looked at here, so that nothing is started for it
     try:
         root = Path(_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
-    except GitError:
-        return None
+    except GitError as exc:
+        if _NO_REPOSITORY in str(exc):  # what is called .git there is none
+            return None
+        raise
     return Repository(root=root, place=os.path.relpath(folder.resolve(), root.resolve()))
 
 
 # ── the files of a ref ──────────────────────────────────────────────────────────────────────────
 def archive_of(folder: Path, ref: str) -> tuple[bytes, dict[str, Any]]:
     """A tar of what ``folder`` holds at ``ref``, whatever the working tree holds, and where it comes from."""
-    repository = repository_of(folder.parent if not folder.is_dir() else folder)
+    try:
+        repository = repository_of(folder.parent if not folder.is_dir() else folder)
+    except GitError as exc:
+        raise _wrong(f"code.git: {exc}") from exc
     if repository is None:
         raise _wrong(f"code.git: {folder} lies in no git repository")
     place = os.path.relpath(folder.resolve(), repository.root.resolve())
@@ -72,18 +82,21 @@ def origin_of(folder: Path, files: Collection[str], *, policy: str, message: str
     or git fails and nothing depends on it. ``commit`` commits what has changed of them, with the message, and nothing
     else that is staged.
     """
-    repository = repository_of(folder)
-    if repository is None:
-        if policy == ALLOW:
-            return None
-        raise _wrong(f"code_changes: {policy} needs a git repository, and {folder} lies in none")
+    where = folder
     try:
-        return _origin(repository, files, policy=policy, message=message)
+        repository = repository_of(folder)
+        if repository is not None:
+            where = repository.root
+            return _origin(repository, files, policy=policy, message=message)
     except GitError as exc:
-        if policy == ALLOW:
-            say(f"where the code comes from is not recorded: git failed in {repository.root}: {exc}")
-            return None
-        raise _wrong(f"code_changes: git failed in {repository.root}: {exc}") from exc
+        if policy != ALLOW:
+            raise _wrong(f"code_changes: git failed in {where}: {exc}") from exc
+        if not isinstance(exc, NoGitError):
+            say(f"where the code comes from is not recorded: git failed in {where}: {exc}")
+        return None
+    if policy != ALLOW:
+        raise _wrong(f"code_changes: {policy} needs a git repository, and {folder} lies in none")
+    return None
 
 
 def _origin(repository: Repository, files: Collection[str], *, policy: str, message: str) -> dict[str, Any]:
@@ -179,7 +192,7 @@ def _run(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
             command, input=stdin, capture_output=True, timeout=GIT_TIMEOUT_S, check=False, env=environment
         )
     except FileNotFoundError as exc:
-        raise GitError("there is no git on this machine") from exc
+        raise NoGitError("there is no git on this machine") from exc
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise GitError(str(exc)) from exc
     if done.returncode != 0:
