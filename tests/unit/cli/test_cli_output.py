@@ -11,7 +11,6 @@ from tuner_service.cli.output.exit_codes import ExitCode, exit_code_of, say
 from tuner_service.cli.output.progress import (
     ERROR_LINES,
     failure_text,
-    follow,
     has_come_to_rest,
     progress_line,
     result_text,
@@ -30,7 +29,6 @@ from tuner_service.cli.output.tables import (
 )
 from tuner_service.cli.verbs import sessions
 from tuner_service.cli.verbs.best import best_text
-from tuner_service.client import UnreachableError
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
 COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))
@@ -235,16 +233,6 @@ def test_names_that_somebody_else_chose_are_text_to_a_terminal(capsys: pytest.Ca
     for text in (progress_line(view, [0.5]), result_text(view), written.out, written.err):
         assert "loss" in text
         assert all(sign.isprintable() or sign in "\n\t" for sign in text)
-
-
-def test_who_watches_a_service_that_is_killed_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    class Killed:
-        def experiment(self, _: str, *, wait_s: float | None = None) -> None:
-            raise UnreachableError("no service answers")
-
-    with pytest.raises(UnreachableError):
-        follow(Killed(), "8f3k2")  # type: ignore[arg-type]  # as much of a client as is asked
-    assert "`tuner resume 8f3k2 --wait` starts it and goes on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

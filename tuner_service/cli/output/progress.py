@@ -6,9 +6,11 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner_service.cli.lasting import LastingService, PatienceOverError
 from tuner_service.cli.listening import QUIET_S, Heard
 from tuner_service.cli.output.exit_codes import ExitCode, safe, say
 from tuner_service.cli.output.tables import (
@@ -106,60 +108,80 @@ def detached(experiment_id: str) -> ExitCode:
     return ExitCode.INTERRUPTED
 
 
-def follow(client: Client, experiment_id: str, *, timeout_s: float | None = None) -> ExitCode:
+def follow(
+    client: Client, experiment_id: str, *, find: Callable[[], Client] | None = None, timeout_s: float | None = None
+) -> ExitCode:
     """Waits until the experiment has ended, or waits for a person: an algorithm that raised pauses it.
 
-    Ctrl-C detaches: the experiment goes on.
+    Ctrl-C detaches: the experiment goes on. A service that goes away is waited for; ``find`` gives one of its clients.
     """
     progress = Progress()
-    first_failure = FirstFailure(client, experiment_id)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def say_beside(text: str) -> None:
+        progress.finish()
+        say(text)
+
+    service = LastingService(client, find=find or client.another, say=say_beside, deadline=deadline)
     try:
-        view = client.experiment(experiment_id)
-        with Heard(client.another, experiment_id) as heard:
-            while not has_come_to_rest(view):
-                progress.show(view)
-                first_failure.look(view)
-                wait_s = QUIET_S if heard.hears else progress.interval_s
-                if deadline is not None:
-                    wait_s = min(wait_s, deadline - time.monotonic())
-                if wait_s <= 0:
-                    progress.finish()
-                    say(f"gave up waiting after {timeout_s:g} s; the experiment goes on: tuner watch {experiment_id}")
-                    return ExitCode.TIMEOUT
-                hears = heard.hears
-                heard.pause(wait_s if hears else 0.0)
-                # Where nothing is heard the answer itself waits, for the end alone.
-                view = client.experiment(experiment_id, wait_s=None if hears else wait_s)
+        return _followed(service, experiment_id, progress, deadline)
     except KeyboardInterrupt:
         progress.finish()
         return detached(experiment_id)
+    except PatienceOverError:
+        say_beside(f"gave up waiting after {timeout_s:g} s; the experiment goes on: tuner watch {experiment_id}")
+        return ExitCode.TIMEOUT
     except UnreachableError:
         progress.finish()
         say(f"no service answers any more; trials run on. `tuner resume {experiment_id} --wait` starts it and goes on")
         raise
+    finally:
+        service.close()
+
+
+def _followed(service: LastingService, experiment_id: str, progress: Progress, deadline: float | None) -> ExitCode:
+    first_failure = FirstFailure(experiment_id)
+    view = service.call(_view_of(experiment_id))
+    with Heard(service.another, experiment_id) as heard:
+        while not has_come_to_rest(view):
+            progress.show(view)
+            first_failure.look(service, view)
+            wait_s = QUIET_S if heard.hears else progress.interval_s
+            if deadline is not None:
+                wait_s = min(wait_s, deadline - time.monotonic())
+            if wait_s <= 0:
+                raise PatienceOverError
+            hears = heard.hears
+            heard.pause(wait_s if hears else 0.0)
+            # Where nothing is heard the answer itself waits, for the end alone.
+            view = service.call(_view_of(experiment_id, wait_s=None if hears else wait_s))
     progress.show(view)
     progress.finish()
-    first_failure.look(view)
+    first_failure.look(service, view)
     say(result_text(view))
     return RESULT_CODES.get(view["status"], ExitCode.EXPERIMENT_FAILED)
+
+
+def _view_of(experiment_id: str, *, wait_s: float | None = None) -> Callable[[Client], dict[str, Any]]:
+    return lambda client: client.experiment(experiment_id, wait_s=wait_s)
 
 
 @dataclass
 class FirstFailure:
     """Says once what went wrong with a trial: whoever waits for an experiment sees its error without asking."""
 
-    client: Client
     experiment_id: str
     _said: bool = False
 
-    def look(self, view: dict[str, Any]) -> None:
+    def look(self, service: LastingService, view: dict[str, Any]) -> None:
         if self._said or not view["counts"].get("failed"):
             return
-        found = self.client.first_trial(self.experiment_id, {"status": ["failed"]})
+        found = service.call(lambda client: client.first_trial(self.experiment_id, {"status": ["failed"]}))
         if found is not None:
+            number = found["number"]
+            text = failure_text(service.call(lambda client: client.trial(self.experiment_id, number)))
             self._said = True
-            say(failure_text(self.client.trial(self.experiment_id, found["number"])))
+            say(text)
 
 
 def failure_text(trial: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from tuner_service.cli.files.templates import QUICKSTART, lay_out, typed
 from tuner_service.cli.output.exit_codes import ExitCode, say
 from tuner_service.cli.output.progress import detached, follow
 from tuner_service.cli.starting import new_key, service_and_body
+from tuner_service.local_service import require_service
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,14 +21,15 @@ def run(arguments: argparse.Namespace) -> int:
     say("     train.py          the training: it asks for its parameters, and reports a loss after every step")
     say("     experiment.yaml   what to search, what is best, and how many trials may run")
     say(f"\n2. Starting it, as `tuner start {shlex.quote(typed(file))}` does: 24 trials, four at a time")
-    with service_and_body(settings_of(arguments), lambda: read_body(str(file))) as found:
+    settings = settings_of(arguments)
+    with service_and_body(settings, lambda: read_body(str(file))) as found:
         client, body = found
         view = client.create(body, key=new_key())
         experiment_id = str(view["id"])
         try:
             print(experiment_id, flush=True)
             say(f"\n3. Watching it, as `tuner watch {experiment_id}` does; Ctrl-C would leave it running")
-            code = follow(client, experiment_id, timeout_s=arguments.timeout)
+            code = follow(client, experiment_id, find=lambda: require_service(settings), timeout_s=arguments.timeout)
         except KeyboardInterrupt:  # before or after ``follow`` minds it
             return detached(experiment_id)
     if code == ExitCode.OK:

@@ -14,7 +14,7 @@ from tuner_service.cli.output.tables import Row, number_text, print_object
 from tuner_service.cli.starting import Body, service_and_body
 from tuner_service.cli.typed import budget_of, given
 from tuner_service.config import Settings
-from tuner_service.local_service import find_service
+from tuner_service.local_service import find_service, require_service
 from tuner_service.setting_values import store_location
 
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"  trial {attempt['number']} {_attempt_text(attempt)}")
         print_object(view, output=arguments.output, text=lambda row: f"{row['id']}\n")
         if arguments.wait:
-            return follow(client, experiment_id, timeout_s=arguments.timeout)
+            return follow(client, experiment_id, find=lambda: require_service(settings), timeout_s=arguments.timeout)
     return ExitCode.OK
 
 
