@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import Depends, FastAPI
+from functools import cache
+
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from tuner_service.api import agents
 from tuner_service.api.answers_by_event import AnswersByEvent
 from tuner_service.api.auth import authorize
 from tuner_service.api.bodies.reading import LargeBodies
-from tuner_service.api.cached_reads import BY_EVENT, CachedReads
+from tuner_service.api.cached_reads import BY_EVENT, CACHED, CachedReads
 from tuner_service.api.dashboard import Dashboard
 from tuner_service.api.dependencies import refuse_unknown_query
 from tuner_service.api.errors import install_error_handlers
@@ -70,6 +72,32 @@ ROUTERS = (
 )
 
 
+@cache
+def _whole() -> APIRouter:
+    """All routes, of every application of this process: what FastAPI derives from a route holds nothing of a service.
+
+    It derives it when a route is first asked for, which takes longer than all else of an application; a standby that
+    takes over has done so already.
+    """
+    whole = APIRouter(
+        dependencies=[
+            Depends(note_matched_route),
+            Depends(authorize),
+            Depends(refuse_unknown_query),
+            Depends(refuse_changes_that_would_hang),
+        ],
+        generate_unique_id_function=lambda route: route.name,  # by which generated clients name their functions
+    )
+    for router in ROUTERS:
+        whole.include_router(router)
+    return whole
+
+
+@cache
+def _reads(mark: str) -> CachedReads:
+    return CachedReads(ROUTERS, mark)
+
+
 def create_app(services: Services) -> FastAPI:
     """``services`` must outlive the application; it starts and stops nothing of them."""
     app = FastAPI(
@@ -78,13 +106,7 @@ def create_app(services: Services) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,  # FastAPI's own pages load from elsewhere; /docs is ours and works offline
         redoc_url=None,
-        dependencies=[
-            Depends(note_matched_route),
-            Depends(authorize),
-            Depends(refuse_unknown_query),
-            Depends(refuse_changes_that_would_hang),
-        ],
-        generate_unique_id_function=lambda route: route.name,  # by which generated clients name their functions
+        routes=_whole().routes,
         redirect_slashes=False,
     )
     app.state.services = services
@@ -96,14 +118,12 @@ def create_app(services: Services) -> FastAPI:
     app.state.drawings = SingleFlight()
     app.state.made_files = MadeFiles()
     install_error_handlers(app)
-    app.add_middleware(ResponseCache, queries=services.queries, find=CachedReads(ROUTERS).find)
-    app.add_middleware(AnswersByEvent, commits=services.events, find=CachedReads(ROUTERS, BY_EVENT).find)
+    app.add_middleware(ResponseCache, queries=services.queries, find=_reads(CACHED).find)
+    app.add_middleware(AnswersByEvent, commits=services.events, find=_reads(BY_EVENT).find)
     app.add_middleware(Dashboard, opened=services.analyst.prepare)
     app.add_middleware(HeadAsGet)
     app.add_middleware(ChannelsInTurn)
     app.add_middleware(Guard, settings=services.config, cookie_name=services.sessions.cookie_name)
     app.add_middleware(MeasuredRequests, measures=requests)  # the one added last is asked first
-    for router in ROUTERS:
-        app.include_router(router)
     describe(app, ROUTERS)
     return app

@@ -14,6 +14,7 @@ from tests.asset_trees import a_tree, added
 from tests.builders import a_trial
 from tests.unit.api.test_api_access import routes
 from tests.unit.api.test_node_routes import a_hello
+from tuner_service.api.app import ROUTERS
 from tuner_service.api.described.operations import OPERATIONS
 from tuner_service.dispatcher.changes import Changes
 
@@ -23,6 +24,12 @@ EXPERIMENTS = "/api/v1/experiments"
 @pytest.fixture
 def api() -> ApiService:
     return an_api_service()
+
+
+def test_what_is_derived_from_the_routes_is_derived_once_for_every_application_of_the_process(api: ApiService) -> None:
+    of_the_next = [route for route in an_api_service().client.app.routes if route in api.client.app.routes]
+
+    assert len(of_the_next) == len(ROUTERS)
 
 
 # ── methods ─────────────────────────────────────────────────────────────────────────────────────
