@@ -68,7 +68,10 @@ def connected(step: Step, command: AgentConnected) -> list[ExperimentState]:
     step.do(WelcomeAgent(agent_id=command.agent_id, acknowledged=acknowledged))
     told = [one for one in command.attempts if one.key.experiment_id not in step.state.set_aside]
     for finding in reconcile(seen, told, lineage=step.state.lineage):
+        held = believed.get(finding.nonce)
+        step.state.at_work = "" if held is None else held.ts.xs.id
         _settle(step, command.agent_id, finding, believed)
+    step.state.at_work = ""
     return list(step.all())
 
 

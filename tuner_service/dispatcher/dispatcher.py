@@ -41,6 +41,7 @@ from tuner_service.dispatcher.room import Room, room_of
 from tuner_service.dispatcher.state import DispatcherState, ExperimentState, SetAside, WorkerState
 from tuner_service.dispatcher.step import Step, report_count
 from tuner_service.dispatcher.totals import Totals, totals_of
+from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.node_kinds import NodeKind
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.steps import Steps
@@ -124,12 +125,22 @@ class Dispatcher:
         """Take one fact in; the orders that follow from it, in the order to perform them."""
         step = self._step(command.at)
         step.by = command.by if isinstance(command, c.Change) else ""
+        self.state.at_work = ""
         concerned = self._apply(step, command)
         step.by = ""  # what follows from now on nobody asked for
         # The higher priority first, so that what room there is goes to it.
         for xs in sorted(concerned, key=_rank):
+            self.state.at_work = xs.id
             schedule.advance(step, xs)
         return step.effects
+
+    @property
+    def at_work(self) -> ExperimentId:
+        """After ``handle`` has raised: with which experiment it was busy then; "" for the one that the command names.
+
+        One command lets trials of all experiments start.
+        """
+        return self.state.at_work
 
     @property
     def changes_can_wait(self) -> bool:
@@ -304,6 +315,7 @@ class Dispatcher:
         making_room.look_again(step)
         busy = [xs for xs in step.all() if not xs.experiment.status.has_ended]
         for xs in busy:
+            self.state.at_work = xs.id
             algorithms.time_passed(step, xs)
             agents.time_passed(step, xs)
             asks.time_passed(step, xs)

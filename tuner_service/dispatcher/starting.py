@@ -25,17 +25,21 @@ def launch_waiting(step: Step) -> None:
     nodes = {name: node for name, node in state.agents.items() if node.takes_trials}
     state.placement_is_due = False
     state.short_since = None
-    more = True
+    advanced, more = state.at_work, True
     while more:
         claims, more = _claims(step)
+        state.at_work = ""
         decision = _decide(step, claims, nodes)
         for one in decision.placed:
+            state.at_work = one.claim.experiment_id
             _launch(step, one)
         for leaving in decision.preempted:
+            state.at_work = leaving.running.experiment_id
             making_room.ask_to_leave(step, leaving)
         if decision.is_short and making_room.some_may_leave(state):
             state.short_since = step.at
         more = more and bool(decision.placed or decision.preempted)
+    state.at_work = advanced
 
 
 def end_pauses(step: Step, xs: ExperimentState) -> None:
@@ -66,6 +70,7 @@ def _claims(step: Step) -> tuple[list[Claim], bool]:
     claims: list[Claim] = []
     more = False
     for xs in step.state.experiments.values():
+        step.state.at_work = xs.id
         experiment = xs.experiment
         if experiment.status is not ExperimentStatus.RUNNING or not experiment.counts.get(TrialStatus.WAITING.value):
             continue

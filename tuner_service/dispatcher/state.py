@@ -220,6 +220,7 @@ class DispatcherState:
     short_since: float | None = None  # when trials were placed last, and some found no room that others may leave
     # Stored, and not yet named by a row: for how many records. Those that were received last come last.
     fresh_blobs: dict[str, int] = field(default_factory=dict)
+    at_work: ExperimentId = ""  # with which experiment a step is busy, where its command does not say it
 
     def let_node_go(self, agent_id: str) -> None:
         """Nothing is started there any more; what attempts hold there they hold."""

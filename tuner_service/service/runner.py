@@ -200,9 +200,11 @@ class Runner:
         accepted: list[Future[None]] = []
         effects: list[Effect] = []
         tick: TimePassed | None = None
+        handled: Command | None = None
         self._stepped_at = self.clock.now()
         try:
             for command, future in batch:
+                handled = command
                 try:
                     if why := self.suspects.refusal(command, self._stepped_at):
                         raise UnavailableError(why)
@@ -212,8 +214,9 @@ class Runner:
                     future.set_exception(exc)
             if not batch or (self._tick_is_due() and not self.suspects.is_careful(self._stepped_at)):
                 self._ticked_at = self._stepped_at
-                tick = TimePassed(at=self.clock.now())
+                handled = tick = TimePassed(at=self.clock.now())
                 effects += dispatcher.handle(tick)
+            handled = None
             if not effects and self._may_hold(dispatcher, batch):
                 self._held += accepted
                 self._show(dispatcher)
@@ -225,7 +228,10 @@ class Runner:
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
             if not isinstance(exc, UnavailableError):
                 causes = [command for command, _ in batch] + [tick] * (tick is not None)
-                self.suspects.blame(None if self._held or len(causes) != 1 else causes[0], exc, self.clock.now())
+                at_work = "" if handled is None else dispatcher.at_work
+                if handled is None and not self._held and len(causes) == 1:
+                    handled = causes[0]
+                self.suspects.blame(handled, exc, self.clock.now(), at_work=at_work)
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
             self._held = []
             return

@@ -71,12 +71,16 @@ class Suspects:
             return ""
         return f"this has failed {found.count} times and stopped all others with it ({found.why}); see the log"
 
-    def blame(self, command: Command | None, exc: Exception, now: float) -> None:
-        """A step has failed, for a reason that is not the database's: that of ``command``; None: of one of several."""
+    def blame(self, command: Command | None, exc: Exception, now: float, *, at_work: ExperimentId = "") -> None:
+        """A step has failed, for a reason that is not the database's: at ``command``; None: at one of several.
+
+        ``at_work``: the experiment that was at work then, where that is known: what somebody else has done may only
+        have let its trials start.
+        """
         self._careful_since = now
         if command is None:
             return
-        cause = _cause_of(command)
+        cause = _cause_of(command, at_work)
         found = self._failures.pop(cause, _Failures())
         if not 0.0 <= now - found.at < REMEMBERED_S:
             found = _Failures()
@@ -97,9 +101,13 @@ class Suspects:
             del self.aside[gone]
 
 
-def _cause_of(command: Command) -> _Cause:
+def _cause_of(command: Command, at_work: ExperimentId = "") -> _Cause:
     experiment_id = getattr(command, "experiment_id", "") or getattr(getattr(command, "key", None), "experiment_id", "")
+    if at_work not in {"", experiment_id}:
+        return _Cause(experiment_id=at_work)
     if experiment_id and not isinstance(command, Request):
         return _Cause(experiment_id=experiment_id)
-    of = "" if isinstance(command, ExperimentCreated) else experiment_id or getattr(command, "agent_id", "")
+    if isinstance(command, ExperimentCreated):  # tried again, it has another id
+        return _Cause(kind=type(command).__name__, of=command.spec.name)
+    of = experiment_id or getattr(command, "agent_id", "")
     return _Cause(kind=type(command).__name__, of=of)

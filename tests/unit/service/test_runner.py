@@ -15,10 +15,12 @@ from tests.waiting import wait_until
 from trials.wire.attempt import AttemptKey
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher import orders
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
+from tuner_service.dispatcher.step import TrialStep
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.service.hanging_commits import HANGS_S, CommitTimer
@@ -534,6 +536,32 @@ def test_an_experiment_for_which_no_time_can_pass_is_found_and_set_aside(
     with pytest.raises(ConflictError, match="KeyError: 'gone'"):
         world.do(paused())
     world.do(paused("other"))
+
+
+def test_who_is_at_work_when_the_service_fails_is_set_aside_whoever_gave_it_something_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that comes, and a trial of another experiment that ends, let trials start of whoever waits."""
+    for experiment_id in (EXPERIMENT_ID, "other"):
+        world.do(created(experiment_id))
+        world.do(c.TrialAdded(at=START, experiment_id=experiment_id, parameters={"x": 0.1}))
+    order = orders.order_launch
+
+    def failing(ts: TrialStep) -> None:
+        if ts.xs.id == EXPERIMENT_ID:
+            raise KeyError("gone")
+        order(ts)
+
+    monkeypatch.setattr(orders, "order_launch", failing)
+    node = c.AgentConnected(at=START, agent_id="local", cpus=4, memory_bytes=1 << 30, attempts=())
+    for _ in range(ENOUGH):
+        with pytest.raises(UnavailableError, match="gone"):
+            world.do(node)
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+    world.do(node)
+
+    assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
+    assert {tell.message.key.experiment_id for tell in world.orders(e.Tell)} == {"other"}
 
 
 def _time_passes(world: World) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
@@ -23,8 +25,8 @@ def died(experiment_id: str = EXPERIMENT_ID) -> c.WorkerDied:
     return c.WorkerDied(at=START, experiment_id=experiment_id, generation=1, detail="killed")
 
 
-def created(experiment_id: str) -> c.ExperimentCreated:
-    return c.ExperimentCreated(at=START, experiment_id=experiment_id, spec=a_spec())
+def created(experiment_id: str, **spec: Any) -> c.ExperimentCreated:
+    return c.ExperimentCreated(at=START, experiment_id=experiment_id, spec=a_spec(**spec))
 
 
 def blamed(command: c.Command | None, *, times: int = ENOUGH, apart_s: float = 0.0) -> Suspects:
@@ -58,6 +60,7 @@ def test_failures_far_from_each_other_are_not_added_up() -> None:
     ("command", "same", "other"),
     [
         (created("a"), created("b"), died()),
+        (created("a"), created("b"), created("c", name="of somebody else")),
         (c.AgentDisconnected(at=START, agent_id="a"), c.AgentDisconnected(at=START, agent_id="a"), died()),
         (
             c.AgentDisconnected(at=START, agent_id="a"),
@@ -80,6 +83,15 @@ def test_what_is_no_experiments_is_refused_for_a_while_and_nothing_else(
     assert "KeyError" in suspects.refusal(same, START)
     assert not suspects.refusal(other, START)
     assert not suspects.refusal(same, START + REFUSED_S)
+
+
+def test_who_was_at_work_is_blamed_and_not_whoever_let_its_trials_start() -> None:
+    suspects = Suspects()
+    for command in (died("a"), c.AgentConnected(at=START, agent_id="n", cpus=1, memory_bytes=1, attempts=())):
+        suspects.blame(command, FAULT, START, at_work="b")
+
+    assert list(suspects.aside) == ["b"]
+    assert not suspects.refusal(command, START)
 
 
 def test_time_is_never_refused_and_has_each_experiment_tried_until_one_is_found() -> None:
