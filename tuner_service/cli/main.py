@@ -9,6 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from tuner_service.cli.argument_types import count, duration, index
 from tuner_service.cli.empty_arguments import refuse_empty
 from tuner_service.cli.numbers import may_stand
 from tuner_service.cli.output.exit_codes import exit_code_of
@@ -187,12 +188,18 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
         output=True,
     )
     _add_experiment(resume)
-    resume.add_argument("--trials", type=_count, metavar="N", help="the new total of trials")
-    resume.add_argument("--duration", type=_duration, help="the new total of running time, such as 2h")
-    resume.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time from now on")
-    resume.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail from now on")
+    resume.add_argument("--trials", type=count, metavar="N", help="the new total of trials")
+    resume.add_argument("--duration", type=duration, help="the new total of running time, such as 2h")
+    resume.add_argument("--parallel", type=count, metavar="N", help="how many trials run at a time from now on")
+    resume.add_argument("--failures", type=count, metavar="N", help="how many trials may fail from now on")
     resume.add_argument(
-        "--skip-line", type=_count, metavar="N", help="leave out the journal line at which the tuner or assessor raised"
+        "--skip-line", type=count, metavar="N", help="leave out the journal line at which the tuner or assessor raised"
+    )
+    resume.add_argument(
+        "--algorithm-timeout",
+        type=duration,
+        metavar="TIME",
+        help="how long one answer of tuner or assessor may take, such as 5m",
     )
     resume.add_argument("--code", metavar="DIR", help="new code, for the trials to come")
     resume.add_argument("--db", metavar="FILE|URL", help="a database file copied here; a home is made around it")
@@ -353,10 +360,10 @@ def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trials", type=_count, metavar="N", help="another total of trials")
-    parser.add_argument("--duration", type=_duration, help="another total of running time, such as 2h")
-    parser.add_argument("--parallel", type=_count, metavar="N", help="how many trials run at a time")
-    parser.add_argument("--failures", type=_count, metavar="N", help="how many trials may fail")
+    parser.add_argument("--trials", type=count, metavar="N", help="another total of trials")
+    parser.add_argument("--duration", type=duration, help="another total of running time, such as 2h")
+    parser.add_argument("--parallel", type=count, metavar="N", help="how many trials run at a time")
+    parser.add_argument("--failures", type=count, metavar="N", help="how many trials may fail")
 
 
 def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -395,11 +402,9 @@ def _add_reads(commands: Commands[argparse.ArgumentParser]) -> None:
     which.add_argument("--agent", action="store_true", help="that of its agent on this machine")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended, or until Ctrl-C")
     logs.add_argument("--stderr", action="store_true", help="its standard error")
-    logs.add_argument("--attempt", type=_count, metavar="N", help="of this attempt instead of the newest")
-    logs.add_argument(
-        "--node", type=_index, metavar="N", help="of this node of a trial of several, from 0 (default: 0)"
-    )
-    logs.add_argument("--rank", type=_index, metavar="N", help="what the process with this RANK alone wrote")
+    logs.add_argument("--attempt", type=count, metavar="N", help="of this attempt instead of the newest")
+    logs.add_argument("--node", type=index, metavar="N", help="of this node of a trial of several, from 0 (default: 0)")
+    logs.add_argument("--rank", type=index, metavar="N", help="what the process with this RANK alone wrote")
     export = _command(commands, "export", help="write trials or metrics to a file")
     _add_experiment(export)
     export.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output)")
@@ -435,7 +440,7 @@ def _add_care(commands: Commands[argparse.ArgumentParser]) -> None:
     collect.add_argument("--dry-run", action="store_true", help="only list it, with sizes")
     collect.add_argument(
         "--older-than",
-        type=_duration,
+        type=duration,
         metavar="DURATION",
         help="and experiments without a tag that ended so long ago",
     )
@@ -473,26 +478,6 @@ def _seconds(text: str) -> float:
         if 0 <= float(text) <= MAX_WAIT_S:
             return float(text)
     raise argparse.ArgumentTypeError(f"seconds from 0 to {MAX_WAIT_S:g}, not {text}")
-
-
-def _duration(text: str) -> str | float:
-    """As in a file: a number is seconds. What else it may be the service knows."""
-    return float(text) if text.replace(".", "", 1).isdecimal() else text
-
-
-def _index(text: str) -> int:
-    return _whole_number(text, least=0)
-
-
-def _count(text: str) -> int:
-    return _whole_number(text, least=1)
-
-
-def _whole_number(text: str, *, least: int) -> int:
-    with suppress(ValueError):
-        if int(text) >= least:
-            return int(text)
-    raise argparse.ArgumentTypeError(f"a whole number from {least} on, not {text}")
 
 
 if __name__ == "__main__":

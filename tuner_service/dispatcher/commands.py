@@ -84,6 +84,7 @@ class ExperimentResumed:
     code_origin: CodeOrigin | None = None
     code_changes: bytes | None = None
     skip: tuple[Queue, int] | None = None
+    algorithm_timeout_s: float | None = None  # another one from now on
     by: str = ""
 
 

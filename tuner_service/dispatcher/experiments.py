@@ -94,7 +94,11 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         raise ConflictError(f"experiment {xs.id} is stopping; wait until it has stopped, then resume it", ("wait",))
     if ExperimentStatus.COMPLETED in {before.status, before.stop_to} and (fault := _lack_of_room(xs, budget)):
         raise fault
-    asks_nothing = budget == before.spec.budget and command.code_digest is None and command.skip is None
+    timeout_s = before.spec.algorithm_timeout_s
+    asked_s = timeout_s if command.algorithm_timeout_s is None else command.algorithm_timeout_s
+    is_told_less_often = asked_s < timeout_s  # how often its worker says that it comes on follows from its timeout
+    begins_anew = command.code_digest is not None or is_told_less_often
+    asks_nothing = not begins_anew and (budget, asked_s, command.skip) == (before.spec.budget, timeout_s, None)
     if before.status is ExperimentStatus.RUNNING and asks_nothing and not before.runs_added_only:
         return
     archiving.require_all_metrics(xs)
@@ -103,7 +107,7 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         algorithms.skip_line(step, xs, *command.skip)
     _change_spec(step, xs, budget, command)
     if before.status is ExperimentStatus.RUNNING:
-        if command.code_digest is not None:
+        if begins_anew:
             _start_worker_anew(step, xs)  # the algorithms may be classes of the new code
         if not before.runs_added_only:
             return
@@ -116,7 +120,7 @@ def resume(step: Step, command: ExperimentResumed) -> None:
         # No trial could give the outcome that the tuner waits for.
         step.put_experiment(xs, replace(xs.experiment, tuner_waits=False))
     _wake_trials(step, xs)
-    if not xs.worker.takes_items or command.code_digest is not None:
+    if not xs.worker.takes_items or begins_anew:
         _start_worker_anew(step, xs)
 
 
@@ -330,6 +334,9 @@ def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: Exper
         template = replace(spec.trial, code_digest=command.code_digest, code_origin=command.code_origin)
         spec = replace(spec, trial=template)
         changed["code_digest"] = command.code_digest
+    if command.algorithm_timeout_s not in {None, spec.algorithm_timeout_s}:
+        spec = replace(spec, algorithm_timeout_s=command.algorithm_timeout_s)
+        changed["algorithm_timeout"] = command.algorithm_timeout_s
     if changed:
         step.put_experiment(xs, replace(xs.experiment, spec=spec))
         step.journal(xs, LineKind.EXPERIMENT_CHANGED, changed)

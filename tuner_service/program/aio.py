@@ -367,10 +367,12 @@ class AsyncExperiment:
         failures: int | None = None,
         code: FilePath | None = None,
         skip_line: int | None = None,
+        algorithm_timeout: float | str | None = None,
     ) -> None:
         """Go on where it was, with new totals and new code for the trials to come, if they are given."""
         budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
-        body = await AsyncLine.beside(lambda: bodies.resume_body(budget, code=code, skip_line=skip_line))
+        further: dict[str, Any] = {"skip_line": skip_line, "algorithm_timeout": algorithm_timeout}
+        body = await AsyncLine.beside(lambda: bodies.resume_body(budget, code=code, **further))
         self.view = await self.line.call(lambda client: client.resume(self.id, body))
 
     @typed

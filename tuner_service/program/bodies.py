@@ -54,10 +54,18 @@ def with_inputs(client: Client, body: Body) -> Body:
     return filled_in(client, body)
 
 
-def resume_body(budget: Mapping[str, Any], *, code: str | os.PathLike[str] | None, skip_line: int | None) -> Body:
+def resume_body(
+    budget: Mapping[str, Any],
+    *,
+    code: str | os.PathLike[str] | None,
+    skip_line: int | None,
+    algorithm_timeout: float | str | None = None,
+) -> Body:
     body: Body = budget_body(budget)
     if skip_line is not None:
         body["skip_line"] = int(skip_line)
+    if algorithm_timeout is not None:
+        body["algorithm_timeout"] = plain(algorithm_timeout, "/algorithm_timeout")
     if code is not None:
         with as_tuner_errors():
             body |= code_of(Path(code).expanduser().resolve())

@@ -206,6 +206,7 @@ class Experiments:
         *,
         revision: CodeRevision | None = None,
         skip_line: int | None = None,
+        algorithm_timeout_s: float | None = None,
     ) -> None:
         """ConflictError where its assets are not all in the store: before a trial fails for want of them."""
         revision = revision or CodeRevision()
@@ -228,6 +229,7 @@ class Experiments:
                 code_origin=revision.origin,
                 code_changes=revision.changes,
                 skip=skip,
+                algorithm_timeout_s=algorithm_timeout_s,
             )
         )
 

@@ -759,7 +759,8 @@ export interface paths {
          * Resume Experiment
          * @description Go on where it was, with a raised budget or new code if given. A running one goes on as it is.
          *
-         *     `skip_line` leaves out the line at which the tuner or the assessor raised.
+         *     `skip_line` leaves out the line at which the tuner or the assessor raised; `algorithm_timeout` is the time that one
+         *     answer of theirs may take from now on.
          */
         post: operations["resume_experiment"];
         delete?: never;
@@ -4463,8 +4464,16 @@ export interface components {
         /**
          * ResumeBody
          * @description ``code`` is a new revision, for the trials to come; ``skip_line`` is where the tuner or the assessor raised.
+         *
+         *     ``algorithm_timeout`` is another one from now on.
          */
         ResumeBody: {
+            /**
+             * Algorithm Timeout
+             * @description seconds, or such as "90s" and "1h30m"
+             * @default null
+             */
+            algorithm_timeout?: number | string | null;
             budget?: components["schemas"]["BudgetRaiseBody"];
             /** @default null */
             code?: components["schemas"]["CodeBody"] | null;

@@ -188,6 +188,7 @@ RESUME_WRONG: dict[str, list[Any]] = {
     "/code_origin/dirty": ["yes"],
     "/code_origin/changes": [5],
     "/skip_line": [0, -1, "3", 1.5, 2**60],
+    "/algorithm_timeout": ["never", 0, 10**400],
 }
 BASE_FILE = {"path": "a", "content": "x"}
 

@@ -191,6 +191,14 @@ def test_the_way_on_names_the_line_at_which_an_algorithm_raised(reason: str, mes
     assert result_text(view).splitlines()[-1].endswith(way_on)
 
 
+@pytest.mark.parametrize(("reason", "helps"), [("algorithm_hangs", True), ("algorithm_failed", False)])
+def test_a_search_that_is_paused_because_an_answer_took_too_long_is_told_how_it_may_take_longer(
+    reason: str, helps: bool
+) -> None:
+    view = {"id": "8f3", "status": "paused", "reason": reason, "message": "journal line 40", "best": None}
+    assert ("tuner resume 8f3 --algorithm-timeout" in result_text(view)) is helps
+
+
 def test_the_best_so_far_is_drawn_without_what_is_no_number() -> None:
     trial = {"id": "8f3k2/4", "parameters": {"lr": 0.1}, "inputs": {"data": "digits@1"}, "command": ["true"]}
     view = {"trials": 3, "history": {"numbers": [1, 2, 4], "values": ["Infinity", 0.7, 0.5]}}

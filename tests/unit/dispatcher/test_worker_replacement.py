@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import Harness, an_intermediate
 from tuner_service.dispatcher import commands as c
@@ -86,3 +88,37 @@ def test_new_code_starts_a_new_worker_for_a_paused_experiment_whose_worker_lives
 
     assert h.xs.worker.generation == before + 1
     assert h.experiment.status is ExperimentStatus.RUNNING
+
+
+# ── another time for an answer ──────────────────────────────────────────────────────────────────
+def test_a_search_whose_tuner_took_too_long_goes_on_with_more_time(h: Harness) -> None:
+    h.begin(algorithm_timeout_s=30.0)
+    for _ in range(ALGORITHM_RETRIES + 1):
+        h.ready()
+        h.after(31)
+        h.after(31)
+    assert h.experiment.reason is ExperimentReason.ALGORITHM_HANGS
+
+    h.handle(c.ExperimentResumed(at=h.at, experiment_id=EXPERIMENT_ID, algorithm_timeout_s=300.0))
+    assert h.journal("experiment_changed")[-1] == {"algorithm_timeout": 300.0}
+    h.ready()
+    for _ in range(9):
+        h.after(31)
+        h.handle(c.WorkerPonged(at=h.at, experiment_id=EXPERIMENT_ID, generation=h.xs.worker.generation))
+    h.suggest()
+    assert h.experiment.status is ExperimentStatus.RUNNING
+    assert len(h.journal("worker_replaced")) == ALGORITHM_RETRIES
+
+
+@pytest.mark.parametrize(("timeout_s", "anew"), [(30.0, False), (60.0, False), (20.0, True)])
+def test_a_running_search_takes_it_and_its_worker_is_started_anew_where_it_is_to_speak_more_often(
+    h: Harness, timeout_s: float, anew: bool
+) -> None:
+    h.begin(algorithm_timeout_s=30.0)
+    h.ready()
+    before = h.xs.worker.generation
+    h.handle(c.ExperimentResumed(at=h.at, experiment_id=EXPERIMENT_ID, algorithm_timeout_s=timeout_s))
+
+    assert h.experiment.spec.algorithm_timeout_s == timeout_s
+    assert (h.xs.worker.generation > before) is anew
+    assert bool(h.changes) is (timeout_s != 30.0)

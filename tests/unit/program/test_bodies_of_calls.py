@@ -153,9 +153,9 @@ def test_a_change_names_something_and_a_resume_need_not() -> None:
     assert change_body({"trials": 5}, {"tags": ("a",)}) == {"tags": ["a"], "budget": {"trials": 5}}
     assert resume_body(nothing, code=None, skip_line=None) == {}
     Path("train.py").write_text("")
-    assert resume_body({"trials": 5}, code=".", skip_line=3) == {
-        "budget": {"trials": 5}, "skip_line": 3, "code": {"files": [{"path": "train.py", "content": ""}]},
-        "code_origin": None,
+    assert resume_body({"trials": 5}, code=".", skip_line=3, algorithm_timeout="5m") == {
+        "budget": {"trials": 5}, "skip_line": 3, "algorithm_timeout": "5m",
+        "code": {"files": [{"path": "train.py", "content": ""}]}, "code_origin": None,
     }  # fmt: skip
 
 

@@ -73,7 +73,7 @@ WRONG_OF_CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (EXPERIMENT.ask, {"timeout": "1 min", "key": 5}),
     (ASKED.tell, {"value": [1], "values": 5, "step": "first", "error": 5, "ended": 5}),
     (EXPERIMENT.resume, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "code": 5,
-                         "skip_line": "5"}),
+                         "skip_line": "5", "algorithm_timeout": [1]}),
     (EXPERIMENT.stop, {"wait": 5, "timeout": "5"}),
     (EXPERIMENT.set, {"trials": "5", "parallel": "5", "duration": [1], "failures": "5", "priority": "5",
                       "preemptible": 1, "name": 5,

@@ -79,6 +79,7 @@ class ResolvedResume:
     budget: BudgetRaise
     revision: CodeRevision
     skip_line: int | None = None
+    algorithm_timeout_s: float | None = None
 
 
 def resolve_experiment(raw: Any) -> ResolvedExperiment:
@@ -139,7 +140,12 @@ def resolve_resume(raw: Any) -> ResolvedResume:
         origin=origin,
         changes=_changes(body.code_origin),
     )
-    return ResolvedResume(budget=budget_raise(body.budget), revision=revision, skip_line=body.skip_line)
+    return ResolvedResume(
+        budget=budget_raise(body.budget),
+        revision=revision,
+        skip_line=body.skip_line,
+        algorithm_timeout_s=body.algorithm_timeout,
+    )
 
 
 def dry_run_view(resolved: ResolvedExperiment) -> View:

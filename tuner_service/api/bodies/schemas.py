@@ -471,12 +471,16 @@ class BudgetRaiseBody(Body):
 
 
 class ResumeBody(Body):
-    """``code`` is a new revision, for the trials to come; ``skip_line`` is where the tuner or the assessor raised."""
+    """``code`` is a new revision, for the trials to come; ``skip_line`` is where the tuner or the assessor raised.
+
+    ``algorithm_timeout`` is another one from now on.
+    """
 
     budget: BudgetRaiseBody = Field(default_factory=BudgetRaiseBody)
     code: Code = None
     code_origin: CodeOriginBody | None = None
     skip_line: int | None = Field(default=None, ge=1, le=MAX_LINE)
+    algorithm_timeout: Period = None
 
 
 class NothingBody(Body):

@@ -138,7 +138,8 @@ async def resume_experiment(
 ) -> Response:
     """Go on where it was, with a raised budget or new code if given. A running one goes on as it is.
 
-    `skip_line` leaves out the line at which the tuner or the assessor raised.
+    `skip_line` leaves out the line at which the tuner or the assessor raised; `algorithm_timeout` is the time that one
+    answer of theirs may take from now on.
     """
     resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
     await require_experiment(request, services, experiment_id, if_match)
@@ -147,6 +148,7 @@ async def resume_experiment(
         resolved.budget,
         revision=resolved.revision,
         skip_line=resolved.skip_line,
+        algorithm_timeout_s=resolved.algorithm_timeout_s,
     )
     return await _shown(request, services, experiment_id)
 

@@ -226,6 +226,8 @@ def result_text(view: dict[str, Any]) -> str:
         lines.append(f"{found}: {parameters_text(best['parameters'])}")
     if view["status"] == "paused":
         lines.append(f"continue it with: tuner resume {view['id']}")
+        if view["reason"] == "algorithm_hangs":
+            lines.append(f"if it needs more time for an answer: tuner resume {view['id']} --algorithm-timeout 10m")
         if view["reason"] in AT_A_LINE:
             lines.append(_way_on(view["id"], view["message"]))
     return safe("\n".join(lines))

@@ -48,7 +48,7 @@ def _attempt_text(attempt: Row) -> str:
 
 
 def _resume_body(arguments: argparse.Namespace) -> Body:
-    body = given(arguments, ("skip_line",)) | budget_of(arguments)
+    body = given(arguments, ("skip_line", "algorithm_timeout")) | budget_of(arguments)
     if arguments.code is not None:
         body |= code_of(Path(arguments.code).expanduser().resolve())
     return body
