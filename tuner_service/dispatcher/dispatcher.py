@@ -132,6 +132,7 @@ class Dispatcher:
         for xs in sorted(concerned, key=_rank):
             self.state.at_work = xs.id
             schedule.advance(step, xs)
+        self.state.at_work = ""
         return step.effects
 
     @property
