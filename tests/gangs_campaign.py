@@ -31,6 +31,8 @@ from tests.waiting import wait_until
 from trials.files import read_json
 
 NAMES = ("near", "far")
+# Which takes a node a second or two: once, and not for each of the first trials.
+IMPORTS = ["torch.distributed.checkpoint", "torch.distributed.tensor", "trials.checkpoints.shards"]
 GRACE_S = 5.0
 ALONE_S = GRACE_S + 20.0  # of a busy machine, until the last process of an attempt has ended after the first
 PATIENCE_S = 180.0
@@ -102,7 +104,7 @@ class Gang:
         if shares:
             (self.home.folder / "code").mkdir(exist_ok=True)
             (self.home.folder / "code" / "sets.py").write_text(SETS)
-        trial = {"nodes": 2, "stop_grace": f"{GRACE_S:g}s"}
+        trial = {"nodes": 2, "stop_grace": f"{GRACE_S:g}s", "preload": IMPORTS}
         self.home.begin(TRAIN, trial=trial, budget={"trials": trials, "parallel": 1}, deterministic=True)
 
     def wait_for_both_nodes(self) -> None:

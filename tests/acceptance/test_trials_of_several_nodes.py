@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.harness import Home, values
-from tests.gangs_campaign import run
+from tests.gangs_campaign import IMPORTS, run
 from tests.integration.test_documented_scripts import training_scripts
 from tests.joined_agents import JoinedAgent, joined, service_without_own_agent
 from tests.process_table import processes
@@ -66,7 +66,7 @@ def nodes(home: Home) -> Iterator[tuple[JoinedAgent, JoinedAgent]]:
 
 
 def begin(home: Home, **trial: Any) -> None:
-    given = {"nodes": 2, "stop_grace": "10s"} | trial
+    given = {"nodes": 2, "stop_grace": "10s", "preload": IMPORTS} | trial
     home.begin(TRAIN, trial=given, budget={"trials": 1, "parallel": 1})
 
 

@@ -48,7 +48,8 @@ def test_the_second_session_of_the_readme_runs(session: subprocess.CompletedProc
 @pytest.mark.slow
 @pytest.mark.usefixtures("session")
 def test_the_weights_are_the_same_whatever_is_killed_at_every_report(folder: Path) -> None:
-    weights, killed = run_once(trials=1, epochs=EPOCHS, kills=itertools.cycle(KILLED))
+    images = folder / "examples/whole/images"
+    weights, killed = run_once(trials=1, epochs=EPOCHS, kills=itertools.cycle(KILLED), images=images)
 
     assert set(killed) == set(KILLED)
     assert sorted(weights) == ["first/1", "second/1"]

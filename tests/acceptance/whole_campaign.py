@@ -53,13 +53,24 @@ class Held(Hook):
 
 
 class Whole:
-    """A copy of the example in a folder, with its two searches in one home. ``kills``: what dies, report by report."""
+    """A copy of the example in a folder, with its two searches in one home. ``kills``: what dies, report by report.
 
-    def __init__(self, folder: Path, *, trials: int, epochs: int, kills: Iterator[str] | None = None) -> None:
+    ``images``: where they are written already.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        trials: int,
+        epochs: int,
+        kills: Iterator[str] | None = None,
+        images: Path | None = None,
+    ) -> None:
         self.home = Home(folder=folder)
         self.killed: list[str] = []
         self._code, self._gates = folder / "whole", folder / "gates"
-        self._trials, self._kills = trials, kills
+        self._trials, self._kills, self._images = trials, kills, images
         self._environment = {"EPOCHS": str(epochs), "GATES": str(self._gates)}
         self._gates.mkdir(parents=True)
         shutil.copytree(ROOT / "examples/whole", self._code, ignore=shutil.ignore_patterns("images", "__pycache__"))
@@ -69,8 +80,11 @@ class Whole:
 
     def run(self) -> dict[str, str]:
         """The digest of the weights that each trial of both searches left."""
-        write = [sys.executable, str(self._code / "images.py"), str(self._code / "images")]
-        os.spawnv(os.P_WAIT, write[0], write)
+        if self._images is None:
+            write = [sys.executable, str(self._code / "images.py"), str(self._code / "images")]
+            os.spawnv(os.P_WAIT, write[0], write)
+        else:
+            shutil.copytree(self._images, self._code / "images")
         found: dict[str, str] = {}
         for name in ("first", "second"):
             self._search(name)
@@ -150,10 +164,12 @@ class Whole:
             assert weights is None or len(weights) == 6
 
 
-def run_once(*, trials: int, epochs: int, kills: Iterator[str] | None = None) -> tuple[dict[str, str], list[str]]:
+def run_once(
+    *, trials: int, epochs: int, kills: Iterator[str] | None = None, images: Path | None = None
+) -> tuple[dict[str, str], list[str]]:
     """The digests of the weights, and what was killed. The folder is kept where something went wrong."""
     folder = Path(tempfile.mkdtemp(prefix="tuner-whole-"))
-    whole = Whole(folder, trials=trials, epochs=epochs, kills=kills)
+    whole = Whole(folder, trials=trials, epochs=epochs, kills=kills, images=images)
     try:
         weights = whole.run()
     finally:
