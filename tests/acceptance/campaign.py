@@ -31,6 +31,8 @@ from typing import Any
 
 from tests.postgresql import Server, a_server
 from tests.process_table import parent, processes
+from tests.waiting import wait_until
+from tuner_service.client import Client
 
 DATABASE = "database"  # a PostgreSQL server with all its processes; started again at once
 TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
@@ -147,9 +149,35 @@ class Search:
         self.tuner("resume", self.id, check=False)
         assert self.show()["status"] in {"running", "completed"}, self.show()
 
+    @contextmanager
+    def service(self) -> Iterator[Client]:
+        """The REST interface of the service that runs."""
+        address = wait_until(self._address)
+        client = Client(address, (self.home / "token").read_text().strip())
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def _address(self) -> str:
+        try:
+            return str(json.loads((self.home / "service.json").read_text())["url"])
+        except FileNotFoundError:
+            return ""
+
+    # Asked of the service itself: a command is a process, which takes longer than its answer.
     def show(self) -> dict[str, Any]:
-        found = json.loads(self.tuner("show", self.id, "-o", "json"))
-        return dict(found)
+        with self.service() as service:
+            return service.experiment(self.id)
+
+    def trials(self) -> list[dict[str, Any]]:
+        """With every report."""
+        with self.service() as service:
+            return service.trials(self.id, {"metrics": "true"})
+
+    def trial(self, number: int) -> dict[str, Any]:
+        with self.service() as service:
+            return service.trial(self.id, number)
 
     # ── who is who ──────────────────────────────────────────────────────────────────────────────
     def pids(self, target: str) -> list[int]:
@@ -201,7 +229,7 @@ class Search:
     def reports(self) -> set[str]:
         """Every stored report as text; one that is there twice is an AssertionError."""
         found: set[str] = set()
-        for trial in json.loads(self.tuner("trials", self.id, "--metrics", "-o", "json")):
+        for trial in self.trials():
             for report in trial["metrics"]:
                 text = json.dumps([trial["number"], report["attempt"], report["step"], report["values"]])
                 assert text not in found, f"a report is stored twice: {text}"
@@ -210,9 +238,8 @@ class Search:
 
     def check_exits(self) -> None:
         """Every attempt that ended was recorded as what it was: AssertionError names the first that was not."""
-        for trial in json.loads(self.tuner("trials", self.id, "-o", "json")):
-            shown = json.loads(self.tuner("show", f"{self.id}/{trial['number']}", "-o", "json"))
-            for attempt in shown["attempt_details"]:
+        for trial in self.trials():
+            for attempt in self.trial(trial["number"])["attempt_details"]:
                 name, ended = f"{trial['number']}/{attempt['attempt']}", attempt["exit"]
                 assert ended is not None, f"attempt {name} has no exit"
                 told = self.killed.get(attempt["pid"])
@@ -231,7 +258,7 @@ class Search:
     # ── what must not change ────────────────────────────────────────────────────────────────────
     def rows(self) -> list[dict[str, Any]]:
         rows = []
-        for trial in json.loads(self.tuner("trials", self.id, "--metrics", "-o", "json")):
+        for trial in self.trials():
             metrics: dict[int, Any] = {}
             for report in trial["metrics"]:
                 if report["step"] is not None:
@@ -362,7 +389,7 @@ def run_free(
         made.check_exits()
         lost = known - made.reports()
         assert not lost, f"reports that were acknowledged are gone: {sorted(lost)[:5]}"
-        trials = json.loads(made.tuner("trials", made.id, "-o", "json"))
+        trials = made.trials()
         numbers = [t["number"] for t in trials]
         assert numbers == list(range(1, len(numbers) + 1)), f"trial numbers {numbers}"
         if not {"supervisor", "trial"} & set(targets):

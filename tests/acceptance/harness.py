@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from tests.acceptance.campaign import Search
 from tests.process_table import parent, processes
 from tests.waiting import wait_until
-from tuner_service.client import Client, ProblemError
+from tuner_service.client import ProblemError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_TIMEOUT_S = 120.0
@@ -84,22 +84,6 @@ class Home(Search):
     def read(self, *arguments: str) -> Any:
         return json.loads(self.tuner(*arguments, "-o", "json"))
 
-    @contextmanager
-    def service(self) -> Iterator[Client]:
-        """The REST interface of the service that runs."""
-        address = wait_until(self._address)
-        client = Client(address, (self.home / "token").read_text().strip())
-        try:
-            yield client
-        finally:
-            client.close()
-
-    def _address(self) -> str:
-        try:
-            return str(json.loads((self.home / "service.json").read_text())["url"])
-        except FileNotFoundError:
-            return ""
-
     def begin(self, script: str = HELD, **overrides: Any) -> str:
         """Start an experiment of two trials at a time; ``trial`` is added to its trial template."""
         code = self.folder / "code"
@@ -124,19 +108,6 @@ class Home(Search):
         self.gate.touch()
 
     # ── what there is ───────────────────────────────────────────────────────────────────────────
-    def show(self) -> dict[str, Any]:
-        with self.service() as service:
-            return service.experiment(self.id)
-
-    def trials(self) -> list[dict[str, Any]]:
-        """With every report."""
-        with self.service() as service:
-            return service.trials(self.id, {"metrics": "true"})
-
-    def trial(self, number: int) -> dict[str, Any]:
-        with self.service() as service:
-            return service.trial(self.id, number)
-
     def revisions(self) -> list[dict[str, Any]]:
         """Every search space it had."""
         with self.service() as service:
