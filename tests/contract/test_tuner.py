@@ -10,6 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ PLAIN = {name: {"type": "float", "low": 0, "high": 1} for name in "xy"}
 SMALL = {"a": {"_type": "choice", "_value": ["x", "y", "z"]}, "b": {"_type": "randint", "_value": [0, 4]}}
 WIDER = {"a": {"_type": "choice", "_value": ["x", "y", "z", "w"]}, "b": {"_type": "randint", "_value": [0, 2]}}
 SEED = 11
-TRIALS = 40  # of a search that several tests look at
+TRIALS = 30  # of a search that several tests look at
 SEARCHED: dict[str, tuple[list[TunerItem], list[Any]]] = {}
 LISTED = 60  # parameters that the batch tuner is given
 Build = Callable[..., Tuner]
@@ -194,7 +195,7 @@ def recorded(lines: list[TunerItem]) -> list[Parameters]:
     return [line.recorded for line in requests(lines) if line.recorded is not None]
 
 
-def next_answers(fold: TunerFold, number: int, count: int = 4) -> list[Any]:
+def next_answers(fold: TunerFold, number: int, count: int = 2) -> list[Any]:
     return [fold.take(SuggestionRequested(line=10_000 + i, number=number + i)) for i in range(count)]
 
 
@@ -215,12 +216,17 @@ def test_suggestions_lie_inside_the_space(case: Case, space: dict[str, Any], sea
     assert len(recorded(lines)) == case.of(TRIALS)
 
 
-def test_the_same_seed_and_history_give_the_same_search(
-    case: Case, build: Build, space: dict[str, Any], searched: Any
-) -> None:
+def test_the_same_seed_and_history_give_the_same_search(build: Build, space: dict[str, Any], searched: Any) -> None:
+    """Recorded suggestions are those that a rebuilt tuner would make again, each of them."""
     lines, _ = searched
-    second = search(TunerFold(build(space), seed=SEED), trials=case.of(TRIALS))
-    assert lines == second or json.dumps(recorded(lines)) == json.dumps(recorded(second))
+    again = TunerFold(build(space), seed=SEED)
+    for line in lines:
+        if isinstance(line, SuggestionRequested):
+            answer = again.take(SuggestionRequested(line=line.line, number=line.number))
+            assert isinstance(answer, Suggested)
+            assert json.dumps(answer.parameters) == json.dumps(line.recorded)
+        else:
+            again.take(line)
 
 
 def test_a_suggestion_does_not_change_the_tuner(build: Build, space: dict[str, Any], searched: Any) -> None:
@@ -229,8 +235,8 @@ def test_a_suggestion_does_not_change_the_tuner(build: Build, space: dict[str, A
     fold = TunerFold(tuner, seed=SEED)
     for line in lines:
         fold.take(line)
-    asked = [tuner.suggest(TRIALS + 1, random.Random(3)) for _ in range(3)]
-    assert asked[0] == asked[1] == asked[2]
+    asked = [tuner.suggest(TRIALS + 1, random.Random(3)) for _ in range(2)]
+    assert asked[0] == asked[1]
 
 
 def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(
@@ -241,20 +247,6 @@ def test_a_tuner_rebuilt_from_the_lines_goes_on_as_the_first(
     for line in lines:
         rebuilt.take(line)
     assert next_answers(rebuilt, TRIALS + 1) == answers
-
-
-def test_recorded_suggestions_are_those_a_rebuilt_tuner_would_make_again(
-    build: Build, space: dict[str, Any], searched: Any
-) -> None:
-    lines, _ = searched
-    again = TunerFold(build(space), seed=SEED)
-    for line in lines[:TRIALS]:
-        if isinstance(line, SuggestionRequested):
-            answer = again.take(SuggestionRequested(line=line.line, number=line.number))
-            assert isinstance(answer, Suggested)
-            assert answer.parameters == line.recorded
-        else:
-            again.take(line)
 
 
 @pytest.mark.parametrize("at", [0, 7, 30])
@@ -289,9 +281,10 @@ def test_a_search_goes_on_where_no_trial_has_ended_well(build: Build, status: Tr
     assert space.contains(suggestion)
 
 
-def test_parallel_suggestions_differ(case: Case, build: Build, space: dict[str, Any]) -> None:
+def test_parallel_suggestions_differ(build: Build, space: dict[str, Any], searched: Any) -> None:
     fold = TunerFold(build(space), seed=SEED)
-    search(fold, trials=case.of(15))
+    for line in searched[0][:30]:
+        fold.take(line)
     keys = [parameters_key(answer.parameters) for answer in next_answers(fold, 16, count=8)]
     assert len(set(keys)) == 8
 
@@ -380,12 +373,20 @@ def test_memory_grows_with_the_history_and_with_nothing_else(case: Case, build: 
 
 
 def thousand_trials(fold: TunerFold, space: dict[str, Any]) -> None:
+    for line in thousand_lines(json.dumps(space)):
+        fold.take(line)
+
+
+@cache
+def thousand_lines(space: str) -> list[TunerItem]:
     rng = random.Random(1)
-    inside = parse_search_space(space)
+    inside = parse_search_space(json.loads(space))
+    lines: list[TunerItem] = []
     for number in range(1, 1001):
         parameters = inside.sample(rng)
-        fold.take(SuggestionRequested(line=2 * number - 1, number=number, recorded=parameters))
-        fold.take(ended(2 * number, number, parameters))
+        lines.append(SuggestionRequested(line=2 * number - 1, number=number, recorded=parameters))
+        lines.append(ended(2 * number, number, parameters))
+    return lines
 
 
 # ── several objectives ──────────────────────────────────────────────────────────────────────────
@@ -406,7 +407,7 @@ def test_several_objectives_are_searched_or_refused_at_the_start(case: Case, spa
         with pytest.raises(SearchSpaceNotSupportedError, match="objective"):
             build_tuner_fold(command)
         return
-    trials = case.of(24)
+    trials = case.of(16)
     searches = [search(build_tuner_fold(command), trials=trials) for _ in range(2)]
     assert recorded(searches[0]) == recorded(searches[1])
     assert len(recorded(searches[0])) == trials

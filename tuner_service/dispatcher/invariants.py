@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from tuner_service.domain.resources import ROUNDING, WHOLE
 from tuner_service.domain.rungs import RungPhase
 from tuner_service.domain.trial import EVALUATOR, Attempt, AttemptStatus, PartState, TrialReason, TrialStatus
 
+LIVE = tuple(status.value for status in TrialStatus if not status.is_final)
 WITH_ATTEMPT = frozenset({TrialStatus.RUNNING, TrialStatus.STOPPING})
 
 
@@ -83,10 +85,11 @@ def _of_counts(xs: ExperimentState) -> Iterator[str]:
         )
     if list(experiment.free_numbers) != sorted(set(numbers) - set(xs.requested_numbers) - xs.trials.keys()):
         yield f"the free numbers {experiment.free_numbers} are in use, doubled or out of order"
-    for status in TrialStatus:
-        if not status.is_final and experiment.counts.get(status.value, 0) != len(xs.trials_with(status)):
-            yield f"{experiment.counts.get(status.value, 0)} trials are counted as {status.value}"
-    if xs.waiting != {trial.number for trial in xs.trials_with(TrialStatus.WAITING)}:
+    held = Counter([trial.status.value for trial in xs.trials.values()])
+    for status in LIVE:
+        if experiment.counts.get(status, 0) != held[status]:
+            yield f"{experiment.counts.get(status, 0)} trials are counted as {status}"
+    if xs.waiting != {trial.number for trial in xs.trials.values() if trial.status is TrialStatus.WAITING}:
         yield f"the trials {sorted(xs.waiting)} are noted as waiting"
     if xs.wanting != {trial.number for trial in xs.trials.values() if trial.waits_for_parameters}:
         yield f"the trials {sorted(xs.wanting)} are noted as waiting for parameters"
