@@ -16,9 +16,9 @@ from tests.postgresql import Server, a_server
 from tests.postgresql_proxy import Proxy, proxy_of
 from tests.takeover_campaign import METRICS, step
 from tests.waiting import wait_until
-from tuner_service.domain.errors import UnavailableError
+from tuner_service.domain.errors import InUseError, UnavailableError
 from tuner_service.storage.engine import open_store
-from tuner_service.storage.postgresql.lease import LeaseLostError
+from tuner_service.storage.postgresql.lease import LEASE_S, RENEW_S, LeaseLostError
 
 pytestmark = pytest.mark.slow
 
@@ -118,3 +118,37 @@ def test_a_service_ends_where_a_replica_is_promoted_that_had_not_received_everyt
     with closing(open_store(url, StillClock())) as store:
         assert_holds(store, 1)
         assert store.commit(step(2)) == 2
+
+
+@pytest.mark.parametrize("of_the_role", ["on", "off"])
+def test_a_service_whose_commits_wait_for_a_replica_that_is_gone_keeps_its_lease(
+    primary: Server, of_the_role: str
+) -> None:
+    """A standby's would wait as well, and its takeover would show what no replica has."""
+    url = primary.filled_database()
+    primary.execute(f"ALTER SYSTEM SET synchronous_commit = '{of_the_role}'")
+    primary.execute("SELECT pg_reload_conf()")
+    with closing(open_store(url, StillClock())) as store:
+        assert store.commit(step(1)) == 1
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        primary.execute("SELECT pg_reload_conf()")
+        saved: list[int] = []
+        worker = threading.Thread(target=lambda: saved.append(store.commit(step(2))))
+        worker.start()
+        wait_until(lambda: primary.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+        before = renewals(primary, url)
+        wait_until(lambda: renewals(primary, url) > before + 2 * LEASE_S / RENEW_S)
+        with pytest.raises(InUseError):
+            open_store(url, StillClock())
+        assert (lines_of(primary, url), saved) == (1, []), "nobody sees what no replica has"
+
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+        primary.execute("SELECT pg_reload_conf()")
+        worker.join()
+        assert saved == [2]
+        assert_holds(store, 2)
+
+
+def renewals(server: Server, url: str) -> int:
+    ((count,),) = server.execute("SELECT renewals FROM tuner_lease", database=name_of(url))
+    return int(count)

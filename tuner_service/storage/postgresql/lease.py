@@ -37,6 +37,9 @@ SEEN = """INSERT INTO tuner_services VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clo
     ON CONFLICT (id) DO UPDATE SET url = excluded.url, role = excluded.role, seen_at = excluded.seen_at"""
 _RENEW = """UPDATE tuner_lease SET renewals = renewals + 1, expires_at = clock_timestamp() + %s * interval '1 s'
     WHERE epoch = %s RETURNING epoch"""
+# A renewal says that the owner lives, and waits for no disk and no replica. Where commits hang for want of one, a
+# takeover would hang as well, and show what no replica has: decision 64.
+_AT_ONCE = "SET synchronous_commit = off"
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s, current_schema()::regnamespace::oid::int)"
 _SESSION = "SELECT pg_backend_pid()"
 _FENCE = "SELECT epoch, 0 FROM tuner_lease WHERE epoch = %s FOR KEY SHARE"
@@ -84,6 +87,8 @@ class Lease:
         self.session = session_of(connection)
         self._connection: psycopg.Connection[Any] | None = connection
         self._has_lock = False
+        with translated():
+            connection.execute(_AT_ONCE)
         self._lost = ""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -161,6 +166,7 @@ class Lease:
     def _renew(self) -> None:
         if self._connection is None:
             self._connection = connect_for_lease(self._address, self._me)
+            self._connection.execute(_AT_ONCE)
         if ask(self._connection, _RENEW, LEASE_S, self.epoch) is None:
             self._lose(self._connection)
             return
