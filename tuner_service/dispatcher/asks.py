@@ -171,9 +171,8 @@ def take_back(step: Step, xs: ExperimentState) -> None:
     if not xs.experiment.spec.trial.is_asked_for:
         return
     for ts in step.trials(xs, TrialStatus.STOPPING):
-        if ts.attempt is not None:
-            record = ExitRecord(cause=ExitCause.STOPPED, stop_reason=ts.trial.reason.value)
-            attempts.attempt_over(ts, AttemptStatus.EXITED, record)
+        record = ExitRecord(cause=ExitCause.STOPPED, stop_reason=ts.trial.reason.value)
+        attempts.attempt_over(ts, AttemptStatus.EXITED, record)
 
 
 def time_passed(step: Step, xs: ExperimentState) -> None:

@@ -36,6 +36,7 @@ def violations(state: DispatcherState) -> list[str]:
 
 def _of_holdings(state: DispatcherState) -> Iterator[str]:
     held = [xs.held(attempt) for xs in state.experiments.values() for attempt in xs.attempts.values()]
+    held += [one for aside in state.set_aside.values() for one in aside.holding]
     if Ledger.of(held) != state.ledger:
         yield f"the ledger {state.ledger} is not what the attempts hold"
     for (agent_id, uuid), shares in state.ledger.shares.items():

@@ -99,6 +99,22 @@ def test_name_note_tags_and_priority_are_kept_and_written_down(h: Harness) -> No
     assert changed == {"name": "letters", "note": "tried on Monday", "tags": ["first", "small"], "priority": 3}
 
 
+def test_a_project_is_kept_and_written_down_with_whoever_changed_it(h: Harness) -> None:
+    h.begin()
+    h.change(project="letters", by="token of Ada")
+
+    assert h.experiment.spec.project == "letters"
+    assert h.journal("experiment_changed") == [{"project": "letters", "by": "token of Ada"}]
+
+
+def test_whether_its_trials_may_have_to_leave_is_kept_and_written_down(h: Harness) -> None:
+    h.begin()
+    h.change(preemptible=True)
+
+    assert h.experiment.spec.preemptible is True
+    assert h.journal("experiment_changed") == [{"preemptible": True}]
+
+
 def test_what_stays_as_it_is_writes_nothing(h: Harness) -> None:
     h.begin()
     h.change(name=h.experiment.spec.name, note="", budget={"trials": 20})

@@ -13,7 +13,7 @@ from trials.wire.messages import Forget, Launch, RemoveExperiment, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.domain.errors import ConflictError, NotFoundError, TunerServiceError
-from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
+from tuner_service.domain.experiment import CodeOrigin, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
 
@@ -208,8 +208,18 @@ def test_an_exhausted_space_cannot_be_resumed(h: Harness) -> None:
 
 def test_resume_takes_a_new_code_revision_for_the_trials_to_come(h: Harness) -> None:
     h.run(trial={"max_attempts": 2, "code_digest": "a"})
-    h.handle(c.ExperimentResumed(at=h.at, experiment_id=EXPERIMENT_ID, code=b"tar", code_digest="b"))
-    assert h.changes.blobs == {"b": b"tar"}
+    origin = CodeOrigin(commit="c", is_dirty=True, changes_digest="d")
+    h.handle(
+        c.ExperimentResumed(
+            at=h.at,
+            experiment_id=EXPERIMENT_ID,
+            code=b"tar",
+            code_digest="b",
+            code_origin=origin,
+            code_changes=b"diff",
+        )
+    )
+    assert h.changes.blobs == {"b": b"tar", "d": b"diff"}
     assert h.journal("experiment_changed") == [{"code_digest": "b"}]
     h.exit(1, KILLED)
 

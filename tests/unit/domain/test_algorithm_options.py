@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tuner_service.domain.algorithm_options import AlgorithmOption, RegisteredAlgorithm, check_options, registered_class
+from tuner_service.domain.algorithm_options import (
+    AlgorithmOption,
+    RegisteredAlgorithm,
+    check_options,
+    contradictions,
+    registered_class,
+)
 from tuner_service.domain.errors import InputError
 
 REGISTERED = {
@@ -19,6 +26,50 @@ REGISTERED = {
         ),
     )
 }
+
+
+STEPPED = {
+    "own": RegisteredAlgorithm(
+        name="own",
+        home="own:Own",
+        meaning="for these tests",
+        options=(
+            AlgorithmOption(name="first", default=1, low=1, high=99, meaning="a whole number"),
+            AlgorithmOption(name="last", default=9, low=1, high=99, meaning="a whole number"),
+        ),
+        ascending=(("first", "last"),),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("args", "pointer", "words"),
+    [
+        ({"first": 10}, "/args/first", "first (10) must not lie above last (9, its default); give both"),
+        ({"first": 10, "last": 9}, "/args/first", "first (10) must not lie above last (9)"),
+        ({"first": 9}, "", ""),
+        ({}, "", ""),
+        ({"last": 1}, "", ""),
+    ],
+)
+def test_options_that_are_fine_and_do_not_go_together_are_named(args: dict[str, Any], pointer: str, words: str) -> None:
+    faults = [(fault.pointer, fault.message) for fault in contradictions(STEPPED, "own", args)]
+
+    assert faults == ([(pointer, words)] if words else [])
+
+
+def test_of_two_that_do_not_go_together_the_one_that_was_given_is_blamed() -> None:
+    registered = {
+        "own": replace(
+            STEPPED["own"], options=(replace(STEPPED["own"].options[0], default=5), STEPPED["own"].options[1])
+        )
+    }
+
+    (fault,) = contradictions(registered, "own", {"last": 4})
+    assert (fault.pointer, fault.message) == (
+        "/args/last",
+        "first (5, its default) must not lie above last (4); give both",
+    )
 
 
 @pytest.mark.parametrize("args", [{}, {"count": 1, "share": 1, "fast": True}, {"count": 9, "share": 0.25}])

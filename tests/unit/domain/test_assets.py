@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_service.domain.assets import MAX_VERSION, AssetReference, is_asset_name, parse_reference
+from tuner_service.domain.assets import MAX_VERSION, AssetReference, AssetVersion, is_asset_name, parse_reference
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -12,6 +12,11 @@ DIGEST = "0123456789abcdef" * 4
 @pytest.mark.parametrize("text", ["a", "cifar-10", "Model_v2.1", "9lives", "a" * 100])
 def test_letters_digits_and_a_few_signs_are_a_name(text: str) -> None:
     assert is_asset_name(text) is True
+
+
+def test_a_version_is_written_as_it_is_asked_for() -> None:
+    assert str(AssetVersion(name="cifar", version=3, asset_id=DIGEST, at=0.0)) == "cifar@3"
+    assert parse_reference("cifar@3") == AssetReference(name="cifar", version=3)
 
 
 @pytest.mark.parametrize("text", ["", "-a", ".a", "a b", "ä", "a" * 101, "a@1", "versions", "store", DIGEST])

@@ -10,7 +10,19 @@ import pytest
 from tuner_service.domain.algorithm_options import AlgorithmOption
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.search_space import parse_search_space
-from tuner_service.domain.values import VALUE_DEPTH, WHOLE_NUMBER_LIMIT, value_faults
+from tuner_service.domain.values import VALUE_DEPTH, WHOLE_NUMBER_LIMIT, flattened, value_faults
+
+
+def test_parameters_of_nested_spaces_stand_beside_the_choice_that_has_them() -> None:
+    parameters = {"lr": 0.1, "layer": {"_name": "conv", "size": 3, "next": {"_name": "none"}}, "shape": {"x": 1}}
+
+    assert flattened(parameters) == {
+        "lr": 0.1,
+        "layer._name": "conv",
+        "layer.size": 3,
+        "layer.next._name": "none",
+        "shape": {"x": 1},
+    }
 
 
 def nested(depth: int) -> Any:
