@@ -80,3 +80,18 @@ def test_what_a_trial_left_is_not_taken(h: Harness, aside: Attempt) -> None:
     output = TrialOutput(attempt=1, asset="a" * 64, size=7, files=1)
     with pytest.raises(ConflictError, match=WHY):
         h.handle(c.OutputCollected(at=h.at, agent_id=AGENT, key=aside.key, nonce=aside.nonce, output=output))
+
+
+def test_whoever_was_at_work_when_a_step_failed_is_named(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    h.run()
+    assert h.dispatcher.at_work == ""
+
+    def failing(*_: Any) -> None:
+        raise KeyError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tuner_service.dispatcher.dispatcher.schedule.advance", failing)
+        with pytest.raises(KeyError):
+            h.dispatcher.handle(c.AgentDisconnected(at=h.at, agent_id=AGENT))
+    assert h.dispatcher.at_work == EXPERIMENT_ID
+    h.restart()

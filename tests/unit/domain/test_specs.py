@@ -47,7 +47,7 @@ def test_only_a_grid_with_empty_places_may_be_too_large_to_go_through() -> None:
 def test_paths_name_the_parameters_of_nested_spaces_behind_their_option() -> None:
     nested = {"_type": "choice", "_value": [{"_name": "none"}, {"_name": "conv", "size": {"type": "bool"}}]}
 
-    assert parse_search_space({"lr": {"type": "bool"}, "layer": nested}).paths == ("lr", "layer", "layer.conv.size")
+    assert parse_search_space({"lr": {"type": "bool"}, "layer": nested}).paths == ("lr", "layer", "layer/conv/size")
 
 
 @pytest.mark.parametrize(
