@@ -92,6 +92,6 @@ def test_whoever_was_at_work_when_a_step_failed_is_named(h: Harness, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("tuner_service.dispatcher.dispatcher.schedule.advance", failing)
         with pytest.raises(KeyError):
-            h.dispatcher.handle(c.AgentDisconnected(at=h.at, agent_id=AGENT))
+            h.dispatcher.handle(c.ExperimentPaused(at=h.at, experiment_id=EXPERIMENT_ID))
     assert h.dispatcher.at_work == EXPERIMENT_ID
     h.restart()
