@@ -17,7 +17,8 @@ class BatchStream:
 
     An iterable with ``state_dict`` and ``load_state_dict`` keeps its own position. Of any other, the epoch is begun
     anew after a restart, with the random generators as they were then, and as many batches as were taken are passed
-    over. ``set_epoch`` of the iterable, or of its ``sampler``, is told the epoch before it begins.
+    over. ``set_epoch`` of the iterable, or of its ``sampler``, is told the epoch before it begins, and after a restart
+    once more before it goes on.
     """
 
     def __init__(self, batches: Iterable[Any]) -> None:
@@ -58,6 +59,8 @@ class BatchStream:
         self.epoch, self.taken, self._begun = state["epoch"], state["taken"], state["begun"]
         self._iterator, self._generators = None, state.get("generators")
         if "batches" in state:
+            if self._begun:
+                self._tell_epoch()  # first: what the state says of the position counts
             self._batches.load_state_dict(state["batches"])  # type: ignore[attr-defined]  # it was saved by the same
             if self._begun:
                 self._iterator = iter(self._batches)

@@ -75,6 +75,7 @@ class Runner:
             ready = self._wait(None, self._commands, self._starter)
             if ready & {self._commands, self._waker.descriptor} or self._is_saying_its_last:
                 self._look()
+                self._reap_orphans()
             if self._starter in ready or (self._commands in ready and not self._take_commands()):
                 return
 
@@ -324,8 +325,12 @@ class Runner:
         for job in self._jobs.values():
             for process in job.processes:
                 process.poll()
+        self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """Of what runs here: a task may leave one behind each second, and each takes a process's place."""
         ours = {process.pid for job in self._jobs.values() for process in job.processes}
-        for pid in set(children_of(self._pid)) - ours:  # orphans of what ran here
+        for pid in set(children_of(self._pid)) - ours:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -168,12 +169,7 @@ class TaskGroup(NestedSteps):
         if wanted is not None and self._workspace_type not in {None, wanted}:
             raise ValueError(f"the group's workspace is {self._workspace_type}, and a task wants it {wanted}")
         self._workspace_type = self._workspace_type or wanted
-        taken = {other.name for other in self.tasks}
-        base = name = f"{task.node}/{task.given_name}"
-        number = 0
-        while name in taken:
-            number += 1
-            name = f"{base}:{number}"
+        name = _unique(f"{task.node}/{task.given_name}", {other.name for other in self.tasks})
         self.tasks.append(task)
         current = Node.current()
         if current is not None and current.name == task.node:
@@ -322,6 +318,12 @@ class TaskGroup(NestedSteps):
         _GROUP.reset(self._tokens.pop())
 
 
+def _unique(name: str, taken: Collection[str]) -> str:
+    """``name``, with the first number behind it that makes it none of ``taken``."""
+    further = (f"{name}:{number}" for number in itertools.count(1))
+    return name if name not in taken else next(found for found in further if found not in taken)
+
+
 def _place(node: str | None) -> str | None:
     """The node that is named, else that of the context, else none in particular."""
     current = Node.current()
@@ -458,9 +460,12 @@ def final_output(names: str | Sequence[str] | Mapping[str, str]) -> TaskOutput:
 def distributed(
     step: Step, *, nodes: Sequence[str], processes_per_node: int, name: str = "train", after: Task | Iterable[Task] = ()
 ) -> list[Task]:
-    """One task on each node whose instances form one world, as torchrun would start them."""
+    """One task on each node whose instances form one world, as torchrun would start them; a further call makes a
+    further world, whatever the name."""
     after = _tasks(after, what=f"task {name!r}")
+    group = TaskGroup.current()
+    world = _unique(f"distributed {name}", set() if group is None else {task.world for task in group.tasks})
     return [
-        Task(step, name=name, num_instances=processes_per_node, node=node, world=f"distributed {name}", after=after)
+        Task(step, name=name, num_instances=processes_per_node, node=node, world=world, after=after)
         for node in _names_of(nodes)
     ]

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.waiting import wait_until
 from trials.tasks import current_instance, set_output
 
 
@@ -49,6 +50,14 @@ def work() -> None:
     assert (instance.workspace / "shared").read_text() == "from the node's setup"
     note(f"rank {instance.rank} of {instance.world_size}")
     set_output(f"rank-{instance.rank}", {"rank": instance.rank})
+
+
+def nothing_is_left_of_the_noted() -> None:
+    """No zombie either."""
+    lines = (Path(os.environ["NOTES"]) / "notes").read_text().splitlines()
+    pids = [line.split()[1] for line in lines if line.startswith("pid ")]
+    assert pids
+    wait_until(lambda: not any(Path("/proc", pid).exists() for pid in pids), timeout_s=20)
 
 
 def report() -> None:

@@ -234,6 +234,15 @@ def test_an_output_nobody_gave_is_named(session: GroupSession) -> None:
         session.run(group, timeout_s=TIMEOUT_S)
 
 
+def test_what_a_task_has_left_behind_takes_no_process_s_place_once_it_ends(
+    session: GroupSession, tmp_path: Path
+) -> None:
+    with TaskGroup() as group, Node("n"):
+        leaving = Task(["sh", "-c", "true & echo pid $! >> $NOTES/notes"])
+        Task(steps.nothing_is_left_of_the_noted, after=[leaving])
+    session.run(group, timeout_s=TIMEOUT_S)
+
+
 def test_functions_of_a_script_run_and_nothing_is_left_when_the_script_is_killed(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         textwrap.dedent("""

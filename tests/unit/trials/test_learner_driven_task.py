@@ -131,6 +131,29 @@ def test_after_the_end_of_the_data_every_demand_is_met_by_the_end() -> None:
     assert task.taken() == (True, None)
 
 
+def test_a_training_that_goes_back_to_the_batch_before_is_given_it_again() -> None:
+    task = a_task()
+    for _ in range(2):
+        task.want(Demand(batch_size=2, cur_learner_iter=3))
+        assert task.taken() == (False, None)
+        task.learn(data_of(3, ["a", "b"]))
+        assert task.taken() == (True, ["a", "b"])
+
+
+def test_a_training_that_goes_back_from_the_end_of_the_data_is_given_what_stands_before_it() -> None:
+    task = a_task()
+    task.want(Demand(batch_size=2, cur_learner_iter=3))
+    task.learn(data_of(3, None))
+    assert task.taken() == (True, None)
+
+    task.want(Demand(batch_size=2, cur_learner_iter=2))
+    assert task.taken() == (False, None)
+    task.learn(data_of(2, ["a", "b"]))
+    assert task.taken() == (True, ["a", "b"])
+    task.want(Demand(batch_size=2, cur_learner_iter=3))
+    assert task.taken() == (True, None)
+
+
 # ── what was learnt ─────────────────────────────────────────────────────────────────────────────
 def test_what_was_learnt_is_told_until_it_was_taken() -> None:
     task = a_task()
@@ -212,6 +235,30 @@ def test_a_learner_that_begins_anew_has_its_task_and_knows_that_it_was_closed() 
     assert (again.task_id, again.info, again.is_closed, again.is_ended) == (TASK, {"lr": 0.1}, True, False)
     with pytest.raises(ProtocolError):
         DrivenTask().load_record({"task_id": 3})
+
+
+def test_a_learner_that_had_finished_and_begins_anew_waits_for_no_data_of_its_coordinator() -> None:
+    task = a_task()
+    task.add(an_info(1))
+    task.add(an_info(2))
+    task.end(finished=True)
+    again = DrivenTask()
+    again.load_record(json.loads(json.dumps(task.record())))
+
+    again.want(Demand(batch_size=2, cur_learner_iter=1))  # from the checkpoint before
+    assert again.taken() == (False, None)
+    again.want(Demand(batch_size=2, cur_learner_iter=2))
+    assert again.taken() == (True, None)
+    assert not again.is_closed
+
+
+def test_a_learner_that_had_stopped_for_good_and_begins_anew_is_to_end() -> None:
+    task = a_task()
+    task.end(finished=False)
+    again = DrivenTask()
+    again.load_record(json.loads(json.dumps(task.record())))
+
+    assert again.is_closed
 
 
 # ── messages and frames ─────────────────────────────────────────────────────────────────────────

@@ -140,6 +140,26 @@ def test_a_long_journal_becomes_a_snapshot_where_the_chooser_has_one(
     assert (again.asked, learner.given) == ([], [["left3", "left3"]])
 
 
+def test_a_journal_whose_snapshot_is_long_is_not_written_anew_for_every_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "SHORTEN_BYTES", 2000)
+    snapshots: list[int] = []
+    replace = Journal.replace
+
+    def counted(self: Journal, line: Any) -> None:
+        replace(self, line)
+        snapshots.append(self.path.stat().st_size)
+
+    monkeypatch.setattr(Journal, "replace", counted)
+    with a_coordinator(tmp_path, Shortened()) as coordinator:
+        for _ in range(1000):  # the chooser remembers all of it
+            coordinator._record({"kind": "learnt", "learner": "left", "info": an_info_line(1)})
+
+    assert snapshots[-1] > 2000
+    assert len(snapshots) < 20
+
+
 def an_info_line(number: int) -> dict[str, Any]:
     return {"number": number, "metrics": {}, "samples": [], "priorities": []}
 

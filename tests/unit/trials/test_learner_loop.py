@@ -22,6 +22,7 @@ from trials.learner import (
     When,
     report_priorities,
 )
+from trials.learner.batch_stream import BatchStream
 from trials.learner.hooks import Due
 
 
@@ -341,6 +342,52 @@ def test_a_loader_with_a_position_is_told_its_epoch_once_each() -> None:
     a_learner(batches=loader).run(epochs=3)
 
     assert loader.epochs == [0, 1, 2]
+
+
+class Sampled:
+    """A loader that keeps its own position in what a sampler gives, which is another order in each epoch."""
+
+    def __init__(self) -> None:
+        self.sampler = ByEpoch()
+        self.position = 0
+
+    def __iter__(self) -> Iterator[float]:
+        order = self.sampler.order()
+        while self.position < len(order):
+            self.position += 1
+            yield order[self.position - 1]
+        self.position = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+
+class ByEpoch:
+    """As torch's DistributedSampler: it knows the epoch from ``set_epoch`` alone."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def order(self) -> list[float]:
+        order = list(range(5))
+        random.Random(self.epoch).shuffle(order)
+        return [float(number) for number in order]
+
+
+def test_a_sampler_is_told_the_epoch_that_goes_on_after_a_restart() -> None:
+    stream = BatchStream(Sampled())
+    whole = [stream.next() for _ in range(18)]  # two epochs and three batches, an end after each
+    stream = BatchStream(Sampled())
+    before = [stream.next() for _ in range(14)]
+    restarted = BatchStream(Sampled())
+    restarted.load_state_dict(stream.state_dict())
+
+    assert before + [restarted.next() for _ in range(4)] == whole
 
 
 def test_a_checkpoint_with_other_parts_is_refused() -> None:

@@ -211,6 +211,16 @@ def test_each_task_is_a_world_of_its_own_unless_it_names_one() -> None:
     assert worlds["distributed train"].first_node == "a"
 
 
+def test_two_trainings_one_after_the_other_are_two_worlds() -> None:
+    with TaskGroup() as group:
+        first = distributed("true", nodes=["a", "b"], processes_per_node=2)
+        distributed("true", nodes=["a", "b"], processes_per_node=2, after=first)
+    worlds = worlds_of(group.tasks)
+
+    assert {name: world.size for name, world in worlds.items()} == {"distributed train": 4, "distributed train:1": 4}
+    assert worlds["distributed train:1"].first_rank == {"a/train:1": 0, "b/train:1": 2}
+
+
 def test_instances_get_what_torchrun_would_give_them(progress_of: Callable[[TaskGroup], Progress]) -> None:
     with TaskGroup() as group:
         distributed("python train.py", nodes=["a", "b"], processes_per_node=2)

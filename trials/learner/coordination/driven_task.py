@@ -29,7 +29,7 @@ class DrivenTask:
         self.is_ended = self.is_finished = False  # it has; it came to its own end
         self.demand: Demand | None = None
         self._data: Any = _NOTHING  # that of ``demand``, which the loader has not taken yet
-        self._no_more = False
+        self._no_more_from: int | None = None  # the iteration for which there was no data, nor is there after it
         self._met: tuple[int, str] | None = None  # the demand that was met last, and its data as text
         self._learnt: deque[tuple[LearnInfo, int]] = deque()  # with their sizes
         self._learnt_bytes = 0
@@ -88,12 +88,14 @@ class DrivenTask:
         """The same data for the same demand is taken once and answered twice. RefusedError for anything else."""
         self.require(request.task_id)
         number, text = request.cur_learner_iter, _text(request.data)
+        demand = self._open_demand()
+        is_wanted = demand is not None and number == demand.cur_learner_iter
         if self._met is not None and number == self._met[0]:
             if text != self._met[1]:
                 raise RefusedError("wrong_data", f"there was other data for iteration {number} already")
-            return
-        demand = self._open_demand()
-        if demand is None or number != demand.cur_learner_iter:
+            if not is_wanted:
+                return  # else the training has gone back to it
+        if demand is None or not is_wanted:
             wanted = "wants none" if demand is None else f"wants that of iteration {demand.cur_learner_iter}"
             raise RefusedError(
                 "no_such_demand", f"no data is wanted for iteration {number}: the learner {wanted} now; ask again"
@@ -104,7 +106,9 @@ class DrivenTask:
                 f"{demand.batch_size} samples are wanted for iteration {number}, not {len(request.data)}: only the "
                 "last batch may have fewer, and null says that there are no more",
             )
-        self._data, self._met, self._no_more = request.data, (number, text), request.data is None
+        self._data, self._met = request.data, (number, text)
+        if request.data is None:
+            self._no_more_from = number
 
     def forget(self) -> None:
         """It was not started after all."""
@@ -130,10 +134,14 @@ class DrivenTask:
 
     def taken(self) -> tuple[bool, list[Any] | None]:
         """(True, data) once the demand is met, or there will be no more."""
-        if self._data is _NOTHING:
-            return self._no_more, None
+        if self._data is _NOTHING and not self._is_past_the_end():
+            return False, None
         data, self._data, self.demand = self._data, _NOTHING, None
-        return True, data
+        return True, None if data is _NOTHING else data
+
+    def _is_past_the_end(self) -> bool:
+        end = self._no_more_from
+        return self.demand is not None and end is not None and self.demand.cur_learner_iter >= end
 
     def has_room(self) -> bool:
         return self._learnt_bytes < LEARNT_BYTES
@@ -182,12 +190,15 @@ class DrivenTask:
         }
 
     def load_record(self, record: Mapping[str, Any]) -> None:
-        """For a learner that begins anew, which has not ended until it says so once more. ProtocolError for what is
-        no record."""
+        """For a learner that begins anew, which has not ended until it says so once more. Where it had ended, its
+        coordinator may be gone: there is no more data for it, or it is to end. ProtocolError for what is no record."""
         if not isinstance(record.get("task_id"), str) or not isinstance(record.get("info"), dict):
             raise ProtocolError("no task is in it")
         self.task_id, self.info = record["task_id"], record["info"]
-        self.is_closed = record.get("closed") is True
+        had_ended, had_finished = (record.get(name) is True for name in ("ended", "finished"))
+        self.is_closed = record.get("closed") is True or (had_ended and not had_finished)
+        if had_finished:
+            self._no_more_from = int(record.get("step", 0))
 
 
 def _text(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from trials.files import write_all, write_atomically
 from trials.learner.coordination.frames import FRAME_BYTES
 
-SHORTEN_BYTES = 64 << 20  # then it is written anew, as a snapshot, where the chooser has one
+SHORTEN_BYTES = 64 << 20  # so much behind the snapshot, or as much as that has, and it is written anew as a snapshot
 LIMIT_BYTES = 1 << 30  # where it has none
 LINE_BYTES = FRAME_BYTES - (1 << 12)  # so that what stands in it can be sent
 VERSION = 1
@@ -39,7 +39,7 @@ class Journal:
             os.close(self._lock)
             raise JournalError(f"another coordinator is at work with {self.path}") from None
         self._file = self._opened()
-        self._size = 0
+        self._size = self._snapshot_size = 0
         self._is_closed = False
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -84,14 +84,15 @@ class Journal:
 
     @property
     def is_long(self) -> bool:
-        return self._size > SHORTEN_BYTES
+        """Whether it should be replaced: seldom enough that a long snapshot is not written for every line."""
+        return self._size - self._snapshot_size > max(SHORTEN_BYTES, min(self._snapshot_size, LIMIT_BYTES // 4))
 
     def replace(self, line: Mapping[str, Any]) -> None:
         """The one line stands for all before; in one step."""
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         write_atomically(str(self.path), data, durable=True)
         os.close(self._file)
-        self._file, self._size = self._opened(), len(data)
+        self._file, self._size, self._snapshot_size = self._opened(), len(data), len(data)
 
     def close(self) -> None:
         """It may be called again."""

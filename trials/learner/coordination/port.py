@@ -172,7 +172,7 @@ class LearnerPort:
                     raise LoopStopped(ASKED_TO_STOP)
                 self._wait()
                 there, data = self._task.taken()
-            self._has_given = True
+            self._has_given = self._has_given or data is not None
             return data
 
     def remember(self, samples: Sequence[Any], priorities: Sequence[float]) -> None:
