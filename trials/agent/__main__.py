@@ -75,7 +75,7 @@ def main() -> int:
             return 0
         parser.error(f"another agent serves the home {home.path} already; give this one a --home of its own")
     home.drop_unsynced(boot_id())
-    drop_left(home.incoming)
+    drop_left(home)
     if joined is None:
         _leave_session()
     _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)

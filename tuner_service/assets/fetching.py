@@ -115,7 +115,8 @@ class _Fetching:
             self._more(file.size)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name[:200]}.{threading.get_ident()}{PARTIAL}")
+        # The name of the file itself may be as long as one can be.
+        draft = target.with_name(f".{threading.get_ident()}{PARTIAL}")
         try:
             if not self._clone(file, draft):
                 self._receive(file, draft)

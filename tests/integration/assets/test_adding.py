@@ -116,6 +116,19 @@ def test_the_same_asset_from_this_machine_and_from_another(
         assert content(get_asset(client, "digits", tmp_path / name)) == content(source)
 
 
+@pytest.mark.parametrize("name", ["n" * 255, "名" * 85], ids=["of ASCII", "of three bytes a character"])
+def test_a_file_with_the_longest_name_there_is_comes_back(
+    near: Client, far: CountingClient, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "long"
+    folder.mkdir()
+    (folder / name).write_bytes(b"content")
+    add_asset(near, an_addition(folder))
+
+    for client, target in ((near, "near"), (far, "far")):
+        assert content(get_asset(client, "digits", tmp_path / target)) == content(folder)
+
+
 def test_from_this_machine_nothing_is_sent_and_no_file_is_a_persons(
     api: ApiService, near: Client, source: Path
 ) -> None:

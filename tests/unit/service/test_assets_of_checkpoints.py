@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.forked import Child
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.trial import Checkpoint
+from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.checkpoints import asset_of_checkpoint
 
 FILES = {"__0_0.distcp": b"a shard" * 100, "__1_0.distcp": b"another shard" * 100}
@@ -38,6 +43,30 @@ def saved(folder: Path, manifest: bytes = MANIFEST) -> Checkpoint:
         inline=False,
         location=str(folder),
     )
+
+
+def test_what_a_killed_service_has_copied_of_one_goes_with_the_next_start(tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path / "saved")
+    store = AssetStore(str(tmp_path / "assets"), home=tmp_path, lineage="mine")
+    store.begin_staging()
+    assets: Any = SimpleNamespace(store=store)
+
+    def work() -> None:
+        sys.addaudithook(lambda event, _: os.kill(os.getpid(), signal.SIGKILL) if event == "os.chmod" else None)
+        asset_of_checkpoint(None, assets, checkpoint)  # type: ignore[arg-type]  # nothing of it is in the database
+
+    child = Child(work, tmp_path / "output")
+    assert child.wait(60)
+    assert child.code == -signal.SIGKILL, (tmp_path / "output").read_text()
+    assert copies_in(tmp_path / "assets")
+
+    store.begin_staging()
+
+    assert not copies_in(tmp_path / "assets")
+
+
+def copies_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.name in FILES]
 
 
 def committed(tmp_path: Path, checkpoint: Checkpoint) -> tuple[Any, str]:

@@ -8,6 +8,9 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Child
 from trials.agent.home import Home
 from trials.agent.moving import restoring
-from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, drop_left, remove_oldest
+from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, drop_left, remove_oldest, unpack_code
 from trials.checkpoints.verified_files import file_name
 from trials.stores import StoreError, fetch
 from trials.wire.files import FILE_RESTORE
@@ -198,16 +202,45 @@ def test_where_files_have_one_name_only_a_trial_has_a_copy_of_what_was_fetched(
 
 
 def test_what_a_killed_agent_has_fetched_in_part_goes_when_the_next_one_begins(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    incoming = home.incoming
     for number in range(INCOMING_KEPT + 2):
-        (tmp_path / f"d{number}").touch()
-        os.utime(tmp_path / f"d{number}", (number, number))
-    (tmp_path / "d9.4711.part").mkdir()
-    (tmp_path / "d9.4711.part" / "__0_0.distcp").touch()
-    (tmp_path / "d8.part").touch()
+        (incoming / f"d{number}").touch()
+        os.utime(incoming / f"d{number}", (number, number))
+    (incoming / "d9.4711.part").mkdir()
+    (incoming / "d9.4711.part" / "__0_0.distcp").touch()
+    (incoming / "d8.part").touch()
 
-    drop_left(tmp_path)
+    drop_left(home)
 
-    assert {path.name for path in tmp_path.iterdir()} == {f"d{number}" for number in range(2, INCOMING_KEPT + 2)}
+    assert {path.name for path in incoming.iterdir()} == {f"d{number}" for number in range(2, INCOMING_KEPT + 2)}
+
+
+def test_what_a_killed_agent_has_unpacked_in_part_goes_when_the_next_one_begins(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    with tarfile.open(tmp_path / "code.tar.gz", "w:gz") as archive:
+        archive.add(Path(__file__), "train.py")
+    before = sorted(home.agent.iterdir())
+
+    def work() -> None:
+        def hook(event: str, arguments: tuple[object, ...]) -> None:
+            if event == "open" and str(arguments[0]).endswith("train.py"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        unpack_code(home, tmp_path / "code.tar.gz", "digest")
+
+    child = Child(work, tmp_path / "output")
+    assert child.wait(60)
+    assert child.code == -signal.SIGKILL, (tmp_path / "output").read_text()
+    assert sorted(home.agent.iterdir()) != before
+
+    drop_left(home)
+
+    assert sorted(home.agent.iterdir()) == before
+    unpack_code(home, tmp_path / "code.tar.gz", "digest")
 
 
 SHARD = b"a shard" * 100

@@ -23,6 +23,7 @@ INCOMING_KEPT = 8  # the oldest blobs beyond are removed; what uses one has a li
 CODE_KEPT = 32  # unpacked revisions; the least recently used beyond are removed
 BLOB_LIMIT_BYTES = 4 << 30
 PARTIAL = ".part"
+HALF = "half-"  # begins the name of what is made in the agent's folder, and moved or removed at once
 logger = logging.getLogger(__name__)
 
 
@@ -187,15 +188,16 @@ def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def drop_left(folder: Path) -> None:
-    """What an agent that was killed has fetched in part, and the oldest beyond those that are kept. Never raises."""
+def drop_left(home: Home) -> None:
+    """What an agent that was killed has fetched, unpacked or copied in part, and the oldest blobs beyond those that are
+    kept. Never raises."""
     try:
-        for path in folder.iterdir():
-            if PARTIAL in path.name:
-                clear(path)
-        remove_oldest(folder, keep=INCOMING_KEPT, but=())
+        half = [path for path in home.incoming.iterdir() if PARTIAL in path.name]
+        for path in [*half, *home.agent.glob(f"{HALF}*")]:
+            clear(path)
+        remove_oldest(home.incoming, keep=INCOMING_KEPT, but=())
     except OSError as error:
-        logger.warning("blobs_not_removed", extra={"folder": folder, "error": error})
+        logger.warning("blobs_not_removed", extra={"folder": home.agent, "error": error})
 
 
 def _touched_at(path: Path) -> float:
@@ -212,7 +214,7 @@ def unpack_code(home: Home, archive: Path, digest: str, *, but: Collection[str] 
     """
     folder = home.code / plain_name(digest, what="digest")
     if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=home.agent, prefix="unpacking-") as own:
+        with tempfile.TemporaryDirectory(dir=home.agent, prefix=HALF) as own:
             partial = Path(own) / "code"
             with tarfile.open(archive, "r:gz") as tar:
                 _extract(tar, partial)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
-from trials.agent.moving.blobs import ConnectionLostError
+from trials.agent.moving.blobs import HALF, ConnectionLostError
 from trials.processes.logs import read_log
 from trials.stores import StoreError, clear, fetch, upload
 from trials.wire.files import FILE_RESOURCES
@@ -76,7 +76,7 @@ def _streams_of_ranks(folder: Path) -> list[str]:
 
 def _send_log(home: Home, held: HeldAttempt, stream: str) -> None:
     data, _, _ = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_BYTES)
-    draft = home.agent / f"log-{held.nonce}-{stream}"
+    draft = home.agent / f"{HALF}{held.nonce}-{stream}"
     try:
         draft.write_bytes(data)
         upload(draft, remote(LOGS, f"{held.folder.relative_to(home.attempts)}/{stream}"))

@@ -122,7 +122,8 @@ class AssetStore:
         """At the start of a service, before anything comes.
 
         What was staged is not synced before it is taken in. So it is believed as long as the machine runs, whatever is
-        killed, and after a start of the machine it is gone: its power may have been lost.
+        killed, and after a start of the machine it is gone: its power may have been lost. Folders are of a service
+        alone, and were removed by the one before unless it was killed.
         """
         mark, boot = self.staging.with_name(f"{self.staging.name}.boot"), _boot()
         try:
@@ -132,6 +133,9 @@ class AssetStore:
         if staged_in != boot:
             clear(self.staging)
         self.staging.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self.staging.iterdir():
+            if path.is_dir():
+                clear(path)
         write_atomically(str(mark), boot.encode())
 
     def restage(self, asset_id: AssetId) -> Path:

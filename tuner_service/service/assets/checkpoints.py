@@ -13,6 +13,7 @@ from tuner_service.domain.assets import AssetId, AssetKind
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.trial import Checkpoint
 from tuner_service.ports import Queries
+from tuner_service.service.assets.asset_store import DRAFT
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.assets.uploads import NewAsset, in_words, manifest_file
 
@@ -28,7 +29,7 @@ def asset_of_checkpoint(queries: Queries, assets: Assets, checkpoint: Checkpoint
     staging = assets.store.staging
     with in_words(staging):
         staging.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=staging.parent, prefix="checkpoint-") as own:
+        with tempfile.TemporaryDirectory(dir=staging, prefix=DRAFT) as own:
             source = Path(own) / "checkpoint"
             _bring(queries, checkpoint, source, name)
             is_folder = source.is_dir()
