@@ -265,12 +265,14 @@ class NodeFiles:
         return Upload(target=target, size=size, digest=digest)
 
     def offset(self, upload: Upload) -> int:
-        """How many of its bytes are here."""
+        """How many of its bytes are here: all of them only where it is whole and in its place."""
         with suppress(OSError):
             if upload.target.stat().st_size == upload.size and _sha256(upload.target) == upload.digest:
                 return upload.size
         with suppress(OSError):
-            return min(self._part(upload).stat().st_size, upload.size)
+            here = self._part(upload).stat().st_size
+            # All, and not in its place: with its last piece, once more, that is tried again.
+            return here if here < upload.size else max(0, upload.size - PIECE_BYTES)
         return 0
 
     def put(self, upload: Upload, offset: int, piece: bytes) -> int:
@@ -286,6 +288,7 @@ class NodeFiles:
             if offset + len(piece) == upload.size:
                 self._note_lineage()
             with part.open("ab") as file:
+                file.truncate(offset)
                 file.write(piece)
                 if offset + len(piece) == upload.size:
                     file.flush()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Attempt, Part, TrialStatus
+from tuner_service.service import node_files
 from tuner_service.service.node_files import PART_KEPT_S, PARTS, UNKNOWN, NodeFiles, Upload, lineages_of, logs_in
 
 DIGEST = "a" * 64
@@ -123,6 +126,38 @@ def test_who_ends_an_upload_of_another_database_notes_its_own(tmp_path: Path) ->
 
     assert lineages_of(tmp_path) == {"second"}
     assert upload.target.read_bytes() == b"checkpoint"
+
+
+@pytest.mark.parametrize("data", [b"small", b"larger than a piece"])
+def test_an_upload_that_came_whole_and_not_to_its_place_is_not_said_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """The service was killed while it looked at the digest, or the file system of the store was full."""
+    monkeypatch.setattr(node_files, "PIECE_BYTES", 8)
+    files, upload = _files_of(tmp_path, "first"), _upload_of(data, tmp_path)
+    move = shutil.move
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "move", full)
+    with pytest.raises(OSError, match="No space"):
+        _send(files, upload, data)
+    assert files.offset(upload) < len(data)
+    assert not upload.target.exists()
+
+    monkeypatch.setattr(shutil, "move", move)
+    _send(files, upload, data)
+
+    assert upload.target.read_bytes() == data
+    assert files.offset(upload) == len(data)
+
+
+def _send(files: NodeFiles, upload: Upload, data: bytes) -> None:
+    """As an agent does."""
+    offset = 0 if len(data) <= node_files.PIECE_BYTES else files.offset(upload)
+    while offset < len(data):
+        offset = files.put(upload, offset, data[offset : offset + node_files.PIECE_BYTES])
 
 
 def _files_of(home: Path, lineage: str) -> NodeFiles:
