@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,8 +12,10 @@ import pytest
 import torch
 
 import trials
+from benchmarks.checkpoints import training as program
 from benchmarks.checkpoints.__main__ import TITLES, rows_of, train
 from benchmarks.checkpoints.training import KINDS, Saver, Training
+from tests.imported_once import ImportedOnce, Run, imported_once
 
 
 @pytest.mark.slow
@@ -32,19 +32,25 @@ def test_the_checkpoints_benchmark_measures_every_kind() -> None:
     assert found["bytes"] == 3 * 4 * 4 * (32 * 32 + 32) + 8 * 4
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[ImportedOnce]:
+    with imported_once("torch._dynamo", "torch._inductor.config", "trials", program.__name__) as found:
+        yield found
+
+
 @pytest.mark.parametrize(("kind", "further"), [("ours", ()), ("staged_beside", ()), ("kept_stager", ("memory",))])
 def test_a_way_to_save_of_the_checkpoints_benchmark_runs_alone(
-    kind: str, further: tuple[str, ...], tmp_path: Path
+    kind: str, further: tuple[str, ...], tmp_path: Path, runner: ImportedOnce
 ) -> None:
     (tmp_path / "parameters.json").write_text("{}")
-    command = [sys.executable, "-m", "benchmarks.checkpoints.training", "1", "1", "16", "4", kind, *further]
+    arguments = ["1", "1", "16", "4", kind, *further]
 
-    done = subprocess.run(
-        command, env={**os.environ, "TUNER_ATTEMPT_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
+    (said,) = runner.run(
+        Run(script=Path(program.__file__), arguments=arguments, variables={"TUNER_ATTEMPT_DIR": str(tmp_path)})
     )
 
     names = {"peak_mib"} if further else {"first_s", "next_s"}
-    assert set(json.loads(done.stdout.splitlines()[-1])) == names
+    assert set(json.loads(said.splitlines()[-1])) == names
 
 
 def test_the_cost_of_a_save_is_the_difference_of_two_blocks_of_one_round() -> None:
