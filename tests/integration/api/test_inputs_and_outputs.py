@@ -69,20 +69,21 @@ def started(tuner: CommandLine) -> None:
     tuner.run("run", tuner.experiment_file(budget={"trials": 1}))
 
 
-def test_an_asset_reaches_the_script_by_every_way_and_what_it_leaves_is_got_out(own: CommandLine) -> None:
-    tuner = own
+def test_an_asset_reaches_the_script_by_every_way_and_what_it_leaves_is_got_out(
+    tuner: CommandLine,
+) -> None:
     (tuner.folder / "digits").mkdir()
     for name, content in (("a.txt", "1"), ("b.txt", "2")):
         (tuner.folder / "digits" / name).write_text(content)
     (tuner.folder / "more").mkdir()
     (tuner.folder / "more" / "c.txt").write_text("3")
     shutil.make_archive(str(tuner.folder / "more"), "zip", tuner.folder / "more")
-    tuner.run("run", tuner.experiment_file(budget={"trials": 1}))
-    digits = tuner.read("asset", "add", "digits", "--name", "digits")["id"]
+    without = tuner.run("run", tuner.experiment_file(budget={"trials": 1})).strip()
+    digits = tuner.read("asset", "add", "digits", "--name", "numerals")["id"]
 
     file = file_of(
         tuner,
-        datasets={"data": "digits", "more": ["./more.zip", "./digits", "digits@latest"]},
+        datasets={"data": "numerals", "more": ["./more.zip", "./digits", "numerals@latest"]},
         arguments={"prefix": "++", "delimiter": "="},
     )
     experiment_id = tuner.run("run", file, "--name", "with data").strip()
@@ -95,13 +96,13 @@ def test_an_asset_reaches_the_script_by_every_way_and_what_it_leaves_is_got_out(
     assert f"++data={seen['parameter']}" in seen["arguments"]
     assert os.access(tuner.folder / "got" / "run.sh", os.X_OK)
     shown = tuner.read("show", f"{experiment_id}/2")
-    assert shown["inputs"]["data"] == f"digits@1 (sha256:{digits[:12]})"
+    assert shown["inputs"]["data"] == f"numerals@1 (sha256:{digits[:12]})"
     assert set(shown["parameters"]) == {"lr"}
     assert (shown["output"]["files"], shown["output"]["complete"]) == (2, True)
     tuner.run("get", f"{experiment_id}/best", "checkpoint", "--checkpoint", "best")
     assert [path.suffix for path in (tuner.folder / "checkpoint").iterdir()] == [".ckpt"]
     assert "new or empty" in tuner.run("get", f"{experiment_id}/2", "got", code=1)
-    assert "names no output folder" in tuner.run("get", "digits/1", "nothing", code=3)
+    assert "names no output folder" in tuner.run("get", f"{without}/1", "nothing", code=3)
 
 
 def test_what_a_trial_left_is_given_to_trials_of_another_experiment(own: CommandLine) -> None:
@@ -132,25 +133,26 @@ with trials.init() as trial:
     assert tuner.read("show", second)["counts"] == {"succeeded": 4}
 
 
-def test_a_clone_has_the_same_bytes_whatever_was_added_under_the_name_since(own: CommandLine) -> None:
-    tuner = own
+def test_a_clone_has_the_same_bytes_whatever_was_added_under_the_name_since(
+    tuner: CommandLine,
+) -> None:
     started(tuner)
-    first_digest = add(tuner, a_tree({"a.txt": b"first"}), "digits")
-    first = tuner.run("run", file_of(tuner, datasets={"data": "digits"}), "--name", "first").strip()
-    add(tuner, a_tree({"a.txt": b"second"}), "digits")
+    first_digest = add(tuner, a_tree({"a.txt": b"first"}), "figures")
+    first = tuner.run("run", file_of(tuner, datasets={"data": "figures"}), "--name", "first").strip()
+    add(tuner, a_tree({"a.txt": b"second"}), "figures")
 
     clone = tuner.run("clone", first, "--name", "again").strip()
     tuner.run("watch", clone)
 
     tuner.run("get", f"{clone}/1", "got")
     assert json.loads((tuner.folder / "got" / "sub" / "seen.json").read_text())["content"] == "first"
-    shown = {"data": f"digits@1 (sha256:{first_digest[:12]})"}
+    shown = {"data": f"figures@1 (sha256:{first_digest[:12]})"}
     assert tuner.read("show", f"{clone}/1")["inputs"] == shown
     lines = [json.loads(line) for line in tuner.run("export", clone, "-o", "jsonl").splitlines()]
     assert lines
     assert [line["inputs"] for line in lines] == [shown] * len(lines)
     assert not any("data" in line["parameters"] for line in lines)
-    assert "digits@2" not in json.dumps(tuner.read("show", clone))
+    assert "figures@2" not in json.dumps(tuner.read("show", clone))
 
 
 def test_code_too_large_for_a_request_becomes_an_asset_and_a_name_of_one_is_code(tuner: CommandLine) -> None:
