@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tuner_service.domain.errors import (
+    AlreadyThereError,
     ConflictError,
     Fault,
     IdempotencyConflictError,
@@ -41,6 +42,7 @@ STATUS_OF: tuple[tuple[type[TunerServiceError], int, str], ...] = (
     (InputError, 422, "invalid-input"),
     (NotFoundError, 404, "not-found"),
     (IdempotencyConflictError, 422, "idempotency-conflict"),
+    (AlreadyThereError, 412, "precondition-failed"),
     (ConflictError, 409, "conflict"),
     (AuthenticationError, 401, "unauthenticated"),
     (NotAllowedError, 403, "not-allowed"),

@@ -12,7 +12,10 @@ from fastapi import Header, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from tuner_service.domain.errors import Fault, InputError
+
 IfMatch = Annotated[str | None, Header(description="the ETag of a GET: 412 when it has changed since")]
+IfNoneMatch = Annotated[str | None, Header(description="`*`: 412 when it is there already, which stays as it is")]
 # Left out of the entity tag: what counts the seconds, and what every use or beat of a heart changes.
 CHANGES_BY_ITSELF = frozenset({"running_s", "last_used_at", "clock_ahead_s", "free_bytes"})
 
@@ -52,6 +55,14 @@ async def require_match(if_match: str | None, make_view: Callable[[], Mapping[st
     tag = await asyncio.to_thread(lambda: entity_tag(make_view()))
     if not is_known(tag, if_match):
         raise HTTPException(412, f"{what} has changed since it was read with {if_match:.100}; read it again")
+
+
+def is_for_new_alone(if_none_match: str | None) -> bool:
+    """Of a request that makes something, or changes it. InputError for what only a read can mean."""
+    if if_none_match is not None and if_none_match.strip() != "*":
+        message = f"If-None-Match should be * with a request that makes something, not {if_none_match:.100}"
+        raise InputError([Fault(pointer="", message=message)])
+    return if_none_match is not None
 
 
 def entity_tag(view: Mapping[str, Any]) -> str:

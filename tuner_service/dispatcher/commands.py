@@ -209,10 +209,11 @@ class TrialTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaGroupSet:
-    """Made, or changed; what runs goes on."""
+    """Made, or changed unless it ``must_be_new``; what runs goes on."""
 
     at: float
     group: QuotaGroup
+    must_be_new: bool = False
     by: str = ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner_service.dispatcher.commands import QuotaGroupDeleted, QuotaGroupSet
 from tuner_service.dispatcher.limits import QUOTA_GROUPS_LIMIT
 from tuner_service.dispatcher.step import Step
-from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.errors import AlreadyThereError, ConflictError, NotFoundError
 from tuner_service.domain.resources import DEFAULT_GROUP
 
 USERS_NAMED = 5  # of the experiments that keep a group from being deleted
@@ -14,6 +14,8 @@ USERS_NAMED = 5  # of the experiments that keep a group from being deleted
 def put(step: Step, command: QuotaGroupSet) -> None:
     """Holds for the trials to come: what a group holds beyond it is given back as its trials end."""
     groups, group = step.state.groups, command.group
+    if command.must_be_new and (group.name in groups or group.name == DEFAULT_GROUP):
+        raise AlreadyThereError(f"there is a quota group {group.name!r} already; it stays as it is", ("change",))
     if group.name not in groups and len(groups) >= QUOTA_GROUPS_LIMIT:
         raise ConflictError(f"there are {QUOTA_GROUPS_LIMIT} quota groups, which is the limit; delete some first")
     groups[group.name] = group

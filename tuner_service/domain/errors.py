@@ -69,6 +69,10 @@ class IdempotencyConflictError(ConflictError):
         self.key = key
 
 
+class AlreadyThereError(ConflictError):
+    """Something was to be made, and not to be changed where it is there already."""
+
+
 class NotHeldError(ConflictError):
     """The token holds no trial: it never did, or it holds it no more."""
 

@@ -32,6 +32,7 @@ export interface Answer<T> {
 export interface Asked {
   body?: Json | Record<string, unknown>;
   ifMatch?: string | null;
+  isNew?: boolean; // what is there already stays as it is, and is a Problem of status 412
   key?: string;
   signal?: AbortSignal;
 }
@@ -224,6 +225,7 @@ function headersOf(asked: Asked): Headers {
   const headers = new Headers({ Accept: "application/json", ...PAGE_HEADERS });
   if (asked.body !== undefined) headers.set("Content-Type", "application/json");
   if (asked.ifMatch) headers.set("If-Match", asked.ifMatch);
+  if (asked.isNew) headers.set("If-None-Match", "*");
   if (asked.key) headers.set("Idempotency-Key", asked.key);
   return headers;
 }

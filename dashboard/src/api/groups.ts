@@ -7,9 +7,7 @@ const TRIES = 5; // what its trials hold is a part of what is compared, and chan
 
 /** Raises a Problem where there is a group of that name already: it keeps what it has. */
 export async function makeGroup(name: string): Promise<void> {
-  if (await found(name))
-    throw new Problem(409, "It is there already", `there is a group ${name} already; it stays as it is`);
-  await ask("PUT", path(name), { body: { gpus: 1, cpus: null, memory: null, borrows: true } });
+  await ask("PUT", path(name), { body: { gpus: 1, cpus: null, memory: null, borrows: true }, isNew: true });
 }
 
 /** Changes what is given, and leaves everything else as the service has it now. */
@@ -26,16 +24,6 @@ export async function changeGroup(
     } catch (error) {
       if (!(error instanceof Problem && error.status === 412) || tries === TRIES) throw error;
     }
-  }
-}
-
-async function found(name: string): Promise<boolean> {
-  try {
-    await ask<QuotaGroup>("GET", path(name));
-    return true;
-  } catch (error) {
-    if (error instanceof Problem && error.status === 404) return false;
-    throw error;
   }
 }
 

@@ -16800,6 +16800,8 @@ export interface operations {
             header?: {
                 /** @description the ETag of a GET: 412 when it has changed since */
                 "if-match"?: string | null;
+                /** @description `*`: 412 when it is there already, which stays as it is */
+                "if-none-match"?: string | null;
             };
             path: {
                 name: string;

@@ -107,6 +107,20 @@ def test_a_search_space_that_has_changed_since_it_was_read_is_not_replaced(api: 
     )
 
 
+@pytest.mark.parametrize("name", ["vision", "default"])
+def test_a_quota_group_that_is_to_be_made_stays_as_it_is_where_it_is_there(api: ApiService, name: str) -> None:
+    path, new = f"/api/v1/quota-groups/{name}", {"If-None-Match": "*"}
+    if name != "default":
+        assert api.client.request("PUT", path, json={"gpus": 1}, headers=new).status_code == 201
+    before = api.client.get(path).json()
+
+    again = api.client.request("PUT", path, json={"gpus": 2}, headers=new)
+    assert (again.status_code, again.json()["type"]) == (412, "urn:tuner:problem:precondition-failed")
+    assert api.client.get(path).json() == before
+    tag = {"If-None-Match": 'W/"1c8a0f"'}
+    assert api.client.request("PUT", path, json={"gpus": 2}, headers=tag).status_code == 422
+
+
 def test_a_quota_group_that_has_changed_since_it_was_read_is_neither_changed_nor_deleted(api: ApiService) -> None:
     path = "/api/v1/quota-groups/vision"
     assert api.client.request("PUT", path, json={"gpus": 1}).status_code == 201

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.unit.dispatcher.test_devices import gpus
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import limits
 from tuner_service.dispatcher.items import Queue, Suggested, SuggestionRequested, Taken
-from tuner_service.domain.errors import ConflictError, InputError, NotFoundError
+from tuner_service.domain.errors import AlreadyThereError, ConflictError, InputError, NotFoundError
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt
 
@@ -52,6 +53,14 @@ def begin_other(h: Harness, group: str, trials: int = 4) -> None:
 
 def other(h: Harness) -> Any:
     return h.dispatcher.state.experiments["other"]
+
+
+def test_of_two_who_make_a_group_at_a_time_one_is_refused(h: Harness) -> None:
+    made = c.QuotaGroupSet(at=h.at, group=QuotaGroup(name="vision", gpus=1), must_be_new=True)
+    h.handle(made)
+    with pytest.raises(AlreadyThereError, match="stays as it is"):
+        h.handle(replace(made, group=QuotaGroup(name="vision", gpus=2)))
+    assert h.store.queries.quota_groups()[0].gpus == 1
 
 
 def test_a_group_that_may_not_borrow_holds_its_quota_and_more_once_that_is_raised(h: Harness) -> None:

@@ -13,7 +13,14 @@ from tuner_service.api.bodies.quota_groups import QuotaGroupBody
 from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import GROUP_NAME, GROUP_WORDS
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.responses import (
+    IfMatch,
+    IfNoneMatch,
+    is_for_new_alone,
+    json_response,
+    require_match,
+    tagged_response,
+)
 from tuner_service.dispatcher.commands import QuotaGroupDeleted, QuotaGroupSet
 from tuner_service.domain.errors import Fault, InputError, NotFoundError
 from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
@@ -47,18 +54,24 @@ def read_quota_group(request: Request, name: GroupName, services: CurrentService
 @allows(Access.ADMINISTER)  # what everybody is given their devices by
 @takes_body(QuotaGroupBody)
 async def set_quota_group(
-    request: Request, name: NewGroupName, services: CurrentServices, *, if_match: IfMatch = None
+    request: Request,
+    name: NewGroupName,
+    services: CurrentServices,
+    *,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Make the group, or change it. What its trials hold beyond a lower quota is given back as they end."""
     body = await read_as(request, QuotaGroupBody)
     if GROUP_NAME.fullmatch(name) is None:
         raise InputError([Fault(pointer="", message=f"the name of a group should be {GROUP_WORDS}, got {name!r:.70}")])
+    must_be_new = is_for_new_alone(if_none_match)
     await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
     is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))
     quotas = {"gpus": body.gpus, "cpus": body.cpus}
     group = QuotaGroup(name=name, memory_bytes=body.memory, borrows=body.borrows, **quotas)
     experiments = services.experiments
-    await experiments.submit(QuotaGroupSet(at=experiments.clock.now(), group=group))
+    await experiments.submit(QuotaGroupSet(at=experiments.clock.now(), group=group, must_be_new=must_be_new))
     status = 201 if is_new and name != DEFAULT_GROUP else 200
     return json_response(await asyncio.to_thread(_found, services, name), status=status)
 
