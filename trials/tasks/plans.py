@@ -10,7 +10,7 @@ import multiprocessing.spawn
 import select
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     try:
         if len(arguments) == 1:
             for step in steps:
-                step()
+                _run(step)
         else:
             _repeat(steps, interval_s=int(arguments[1]) / 1000, until_closed=int(arguments[2]))
     except CommandFailedError as error:
@@ -66,7 +66,16 @@ def _repeat(steps: list[Any], *, interval_s: float, until_closed: int) -> None:
         is_last = bool(poller.poll(max(0.0, due - time.monotonic()) * 1000))
         due = max(due + interval_s, time.monotonic())
         for step in steps:
-            step()
+            _run(step)
+
+
+def _run(step: Callable[[], object]) -> None:
+    """One that says sys.exit(0), as the main function of a command line does, has ended well, and others follow it."""
+    try:
+        step()
+    except SystemExit as ended:
+        if ended.code is not None and ended.code != 0:
+            raise
 
 
 if __name__ == "__main__":

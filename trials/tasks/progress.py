@@ -250,6 +250,8 @@ class Progress:
         return self._node_exit(node)
 
     def _reports_ended(self, node: str) -> list[Order]:
+        if node not in self._nodes_reporting:
+            return []  # one has ended by itself, and the node's tasks run
         return [] if any(job.startswith(f"report:{node}#") for job in self._running) else self._node_exit(node)
 
     def _node_exit(self, node: str) -> list[Order]:

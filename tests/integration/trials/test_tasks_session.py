@@ -234,6 +234,20 @@ def test_an_output_nobody_gave_is_named(session: GroupSession) -> None:
         session.run(group, timeout_s=TIMEOUT_S)
 
 
+def test_a_step_that_exits_well_ends_no_step_beside_or_after_it(session: GroupSession, tmp_path: Path) -> None:
+    with TaskGroup() as group, Node("n"):
+        group.node_setup(SetupSteps(before=[steps.exit_well, steps.set_up_node]))
+        group.report_step(steps.exit_well, interval_ms=1)
+        Task(steps.report, instance_setup=SetupSteps(before=[steps.exit_well], after=[steps.leave_instance]))
+    session.run(group, timeout_s=TIMEOUT_S)
+
+    assert notes(tmp_path) == ["node n set up", "report", "instance left"]
+    with TaskGroup() as group:
+        Task(steps.exit_badly)
+    with pytest.raises(TaskFailedError, match="ended with code 1"):
+        session.run(group, timeout_s=TIMEOUT_S)
+
+
 def test_what_a_task_has_left_behind_takes_no_process_s_place_once_it_ends(
     session: GroupSession, tmp_path: Path
 ) -> None:

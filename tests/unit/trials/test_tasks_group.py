@@ -266,6 +266,21 @@ def test_the_way_of_a_group_that_ends_well(progress_of: Callable[[TaskGroup], Pr
     assert progress.is_done()
 
 
+def test_a_report_step_that_ends_by_itself_ends_neither_its_node_nor_the_group(
+    progress_of: Callable[[TaskGroup], Progress],
+) -> None:
+    with TaskGroup() as group, Node("a"):
+        group.report_step("true")
+        Task("true", name="only")
+        group.node_setup(SetupSteps(after=["true"]))
+    progress = progress_of(group)
+    progress.begin()
+
+    assert progress.ended("report:a#0") == []
+    assert not progress.is_done()
+    assert jobs(progress.ended("task:a/only")) == ["run node_exit:a"]
+
+
 def test_after_a_failure_exit_steps_run_for_what_had_been_set_up(progress_of: Callable[[TaskGroup], Progress]) -> None:
     progress = progress_of(a_full_group())
     progress.begin()
