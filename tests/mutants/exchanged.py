@@ -70,6 +70,7 @@ Functions = dict[tuple[str, str, int], list[FunctionType]]
 def _functions() -> Functions:
     """Every function of the project, by its file, its qualified name and its first line."""
     found: Functions = {}
+    gc.unfreeze()  # the conftest of all tests hides from the collector what was collected
     for one in gc.get_objects():
         if type(one) is FunctionType and one.__code__.co_filename.startswith(str(ROOT)):
             code = one.__code__
