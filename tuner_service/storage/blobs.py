@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, delete, insert, select
 
 from tuner_service.storage import tables
 from tuner_service.storage.row_updates import dialect_insert
 
-_CHUNKS_AT_ONCE = 400  # named in one statement; SQLite takes 999 values in old versions
+_AT_ONCE = 400  # named in one statement; SQLite takes 999 values in old versions
 
 
 def save(connection: Connection, digest: str, data: bytes, at: float) -> None:
@@ -33,19 +34,26 @@ def save(connection: Connection, digest: str, data: bytes, at: float) -> None:
     connection.execute(insert(tables.blob_chunks), places)
 
 
-def remove(connection: Connection, digest: str) -> None:
-    """The blob, and those of its pieces that no other blob has."""
-    places, c = tables.blob_chunks, tables.chunks
-    names = list(connection.scalars(select(places.c.chunk).where(places.c.digest == digest).distinct()))
-    connection.execute(delete(tables.blobs).where(tables.blobs.c.digest == digest))
-    for start in range(0, len(names), _CHUNKS_AT_ONCE):
+def remove(connection: Connection, digests: Sequence[str]) -> None:
+    """The blobs, and those of their pieces that no other blob has."""
+    b, places, c = tables.blobs, tables.blob_chunks, tables.chunks
+    for some in portions(digests):
+        names = list(connection.scalars(select(places.c.chunk).where(places.c.digest.in_(some)).distinct()))
+        connection.execute(delete(b).where(b.c.digest.in_(some)))
         unused = ~select(places.c.chunk).where(places.c.chunk == c.c.digest).exists()
-        connection.execute(delete(c).where(c.c.digest.in_(names[start : start + _CHUNKS_AT_ONCE]), unused))
+        for pieces in portions(names):
+            connection.execute(delete(c).where(c.c.digest.in_(pieces), unused))
+
+
+def portions(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """So many as one statement may name. One for each alone takes as long for some thousands as for all of them."""
+    for start in range(0, len(names), _AT_ONCE):
+        yield names[start : start + _AT_ONCE]
 
 
 def _known(connection: Connection, names: list[str]) -> list[str]:
     c = tables.chunks
     found: list[str] = []
-    for start in range(0, len(names), _CHUNKS_AT_ONCE):
-        found += connection.scalars(select(c.c.digest).where(c.c.digest.in_(names[start : start + _CHUNKS_AT_ONCE])))
+    for some in portions(names):
+        found += connection.scalars(select(c.c.digest).where(c.c.digest.in_(some)))
     return found
