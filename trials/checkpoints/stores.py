@@ -6,9 +6,12 @@ together: ``shards.py``.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,7 +77,8 @@ class AttemptCheckpoints:
 
 
 class AloneCheckpoints:
-    """Of a script that runs alone: the newest few, for the same parameters only."""
+    """Of a script that runs alone: the newest few of these parameters. Those of others, which the script has in the
+    same folder, it may have at the same time: they are left alone."""
 
     def __init__(self, folder: Path, parameters: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -94,14 +98,31 @@ class AloneCheckpoints:
 
     def _list(self, record: CheckpointRecord) -> CheckpointRecord:
         entry = {"file": record.name, "digest": record.digest, "step": record.step, "parameters": self._parameters}
-        entries = [entry, *(e for e in _read_list(self._folder) if e["file"] != record.name)]
-        replace_file(self._folder / FILE_RESTORE, json.dumps({"checkpoints": entries[:ALONE_KEPT]}).encode())
-        for old in entries[ALONE_KEPT:]:
-            remove_checkpoint(self._folder / old["file"])
+        with self._list_held():
+            entries = [entry, *(e for e in _read_list(self._folder) if not self._is_own(e) or e["file"] != record.name)]
+            old = [e for e in entries if self._is_own(e)][ALONE_KEPT:]
+            kept = [e for e in entries if e not in old]
+            replace_file(self._folder / FILE_RESTORE, json.dumps({"checkpoints": kept}).encode())
+            for name in {e["file"] for e in old} - {e["file"] for e in kept}:
+                remove_checkpoint(self._folder / name)
         return record
 
+    def _is_own(self, entry: Entry) -> bool:
+        return bool(entry.get("parameters") == self._parameters)
+
+    @contextmanager
+    def _list_held(self) -> Iterator[None]:
+        """Nobody else changes the list meanwhile, where the file system has locks."""
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
     def entries(self) -> list[Entry]:
-        found = [e for e in listed(self._folder) if e.get("parameters") == self._parameters]
+        found = list(filter(self._is_own, listed(self._folder)))
         if found:
             step = found[0]["step"]
             sys.stderr.write(f"continuing after step {step} from {self._folder}; remove that folder to begin anew\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoints import verified_files
+from trials.checkpoints import stores, verified_files
 from trials.checkpoints.file_format import BLOCK_BYTES, Image, Imaging, _Memory, read_image
 from trials.checkpoints.restoring import restored
 from trials.checkpoints.stores import AloneCheckpoints, AttemptCheckpoints, CheckpointStore, Entry, first_intact
@@ -135,15 +136,50 @@ def test_the_same_step_saved_again_replaces_no_file(tmp_path: Path) -> None:
     assert digest_of(tmp_path / first.name) == first.digest
 
 
-def test_a_script_alone_keeps_the_newest_few_for_its_own_parameters(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rate", [0.1, float("nan")])
+def test_a_script_alone_keeps_the_newest_few_for_its_own_parameters(tmp_path: Path, rate: float) -> None:
     folder = tmp_path / "checkpoints"
-    store = AloneCheckpoints(folder, {"lr": 0.1})
+    store = AloneCheckpoints(folder, {"lr": rate})
     for step in range(5):
         saved(store, {"step": step}, step)
 
-    assert restore(AloneCheckpoints(folder, {"lr": 0.1})) == (4, {"step": 4})
+    assert restore(AloneCheckpoints(folder, {"lr": rate})) == (4, {"step": 4})
     assert len(list(folder.glob("*.ckpt"))) == 3
     assert restore(AloneCheckpoints(folder, {"lr": 0.2})) is None
+
+
+def test_a_script_alone_leaves_those_of_other_parameters_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    first, second = (AloneCheckpoints(folder, {"lr": rate}) for rate in (0.1, 0.2))
+    random.seed(1)
+    same = saved(first, {"step": 0}, 0)
+    random.seed(1)
+    assert saved(second, {"step": 0}, 0).name == same.name  # the very same file is both's
+    for step in range(1, 5):
+        saved(second, {"step": step}, step)
+
+    assert restore(first) == (0, {"step": 0})
+    assert restore(second) == (4, {"step": 4})
+    assert len(list(folder.glob("*.ckpt"))) == 4
+
+
+def test_two_scripts_alone_change_their_list_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoints"
+    replace, seen = stores.replace_file, list[str]()
+
+    def looking(path: Path, data: bytes) -> None:
+        descriptor = os.open(folder, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        replace(path, data)
+        seen.append(path.name)
+
+    monkeypatch.setattr(stores, "replace_file", looking)
+    saved(AloneCheckpoints(folder, {}), {}, 1)
+    assert seen == ["restore.json"]
 
 
 @pytest.mark.parametrize(
