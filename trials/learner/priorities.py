@@ -6,16 +6,19 @@ file: one JSON object a line, ``{"step": …, "samples": […], "priorities": [�
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ENV_PRIORITIES = "TUNER_PRIORITIES"  # the file that a sampler outside the trial reads
 FILE_LIMIT_BYTES = 64 << 20  # then the file becomes PATH.1, in the place of an older one
+MOVES_LIMIT = 100  # that are waited for; then it is written, however long the file is
 LINE_LIMIT_BYTES = 4 << 20  # of one report; report the priorities of fewer samples at a time
 
 
@@ -83,13 +86,23 @@ class PriorityWriter:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(data) > LINE_LIMIT_BYTES:
             raise ValueError(f"the priorities of {len(found.samples)} samples have {len(data)} bytes; report fewer")
-        with self._path.open("ab", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size + len(data) <= self._limit:
-                file.write(data)
-                return
-        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        for _ in range(MOVES_LIMIT):
+            with self._path.open("ab", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if not status.st_size or status.st_size + len(data) <= self._limit:
+                    file.write(data)
+                    return
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                self._move_away(status)
         with self._path.open("ab", buffering=0) as file:
             file.write(data)
+
+    def _move_away(self, status: os.stat_result) -> None:
+        """Several may find the file full at once: the first of them moves it, and the others leave the next one alone."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._path.stat(), status):
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
 
 class PriorityReader:

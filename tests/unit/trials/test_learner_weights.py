@@ -231,6 +231,27 @@ def test_the_file_of_priorities_is_bounded_and_its_reader_misses_nothing_in_two_
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_two_processes_that_find_the_file_of_priorities_full_move_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = tmp_path / "p.jsonl", Path.open
+    reader = PriorityReader(path)
+    report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=0)
+    assert [found.step for found in reader.read()] == [0]
+    report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=1)
+
+    def another_is_quicker(self: Path, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Path, "open", opened)
+        file = self.open(*arguments, **options)
+        report_priorities(PriorityWriter(path, limit=200), [2], [1.0], step=2)
+        return file
+
+    monkeypatch.setattr(Path, "open", another_is_quicker)
+    report_priorities(PriorityWriter(path, limit=200), [3], [1.0], step=3)
+
+    assert [found.step for found in reader.read()] == [1, 2, 3]
+
+
 def test_a_report_of_priorities_that_is_too_large_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="report fewer"):
         report_priorities(PriorityWriter(tmp_path / "p"), ["x" * LINE_LIMIT_BYTES], [1.0])
