@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
@@ -70,6 +71,7 @@ ROUTERS = (
     nodes.router,
     live_changes.trial_router,
 )
+_SCHEMAS: dict[str, dict[str, Any]] = {}  # by version
 
 
 @cache
@@ -125,5 +127,5 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(ChannelsInTurn)
     app.add_middleware(Guard, settings=services.config, cookie_name=services.sessions.cookie_name)
     app.add_middleware(MeasuredRequests, measures=requests)  # the one added last is asked first
-    describe(app, ROUTERS)
+    describe(app, ROUTERS, _SCHEMAS)
     return app

@@ -23,13 +23,18 @@ _PROBLEM: dict[str, Any] = {"$ref": _REF.format(model="Problem")}
 _UNUSED = ("HTTPValidationError", "ValidationError")  # FastAPI's own answer to bad input, which is never given
 
 
-def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """``routers`` are all that ``app`` includes. The schema is made when it is asked for."""
+def describe(app: FastAPI, routers: Sequence[APIRouter], made: dict[str, dict[str, Any]]) -> None:
+    """``routers`` are all that ``app`` includes. The schema is made when it is asked for.
+
+    ``made``: by version, those that applications like this one have made, to which its own is added.
+    """
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _completed(generate(), routers)
+            if app.version not in made:
+                made[app.version] = _completed(generate(), routers)
+            app.openapi_schema = made[app.version]
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # the documented way to extend the schema

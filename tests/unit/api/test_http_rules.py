@@ -30,6 +30,7 @@ def test_what_is_derived_from_the_routes_is_derived_once_for_every_application_o
     of_the_next = [route for route in an_api_service().client.app.routes if route in api.client.app.routes]
 
     assert len(of_the_next) == len(ROUTERS)
+    assert an_api_service().client.app.openapi() is api.client.app.openapi()
 
 
 # ── methods ─────────────────────────────────────────────────────────────────────────────────────
