@@ -99,7 +99,7 @@ class PriorityWriter:
             file.write(data)
 
     def _move_away(self, status: os.stat_result) -> None:
-        """Several may find the file full at once: the first of them moves it, and the others leave the next one alone."""
+        """Several may find the file full at once: the first moves it, and the others leave the next one alone."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self._path.stat(), status):
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
