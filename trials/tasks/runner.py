@@ -292,6 +292,8 @@ class Runner:
         """Whether nothing runs here any more; a process that has ended elsewhere than below this one wakes nobody."""
         deadline = time.monotonic() + seconds
         while tree(self._pid, self._nonce):
+            if self._is_session_gone():
+                raise ConnectionAbortedError("the session waits no longer for what is being stopped")
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -300,6 +302,12 @@ class Runner:
                 pass  # output was moved on
             self._reap()
         return True
+
+    def _is_session_gone(self) -> bool:
+        """Whether its end of the orders is closed; they are not read meanwhile."""
+        poller = select.poll()
+        poller.register(self._commands, select.POLLRDHUP)
+        return bool(poller.poll(0))
 
     def kill(self) -> None:
         """Nothing runs here any more when this returns, and nothing more is said of it."""

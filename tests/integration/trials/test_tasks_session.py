@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.trials import tasks_steps as steps
 from tests.integration.trials.fake_service import is_running
-from tests.integration.trials.task_sessions import SESSIONS
+from tests.integration.trials.task_sessions import SESSIONS, variables
 from tests.waiting import wait_until
 from trials.tasks import (
     GroupSession,
@@ -28,6 +28,8 @@ from trials.tasks import (
     distributed,
     final_output,
 )
+from trials.tasks.nodes import LocalNode
+from trials.tasks.port import Placed, Wanted
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 60.0
@@ -246,6 +248,24 @@ def test_a_step_that_exits_well_ends_no_step_beside_or_after_it(session: GroupSe
         Task(steps.exit_badly)
     with pytest.raises(TaskFailedError, match="ended with code 1"):
         session.run(group, timeout_s=TIMEOUT_S)
+
+
+def test_a_session_that_does_not_wait_for_a_long_grace_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    node = LocalNode(tmp_path / "workspaces", environment=os.environ)
+    node.lines.order(Placed().order(Wanted(name="n")))
+    resisting = [sys.executable, "-c", "from tests.integration.trials import tasks_steps; tasks_steps.resist()"]
+    instances = [{"command": resisting, "environment": {}}]
+    node.lines.order({"do": "run", "job": "task:resisting", "instances": instances})
+    wait_until(lambda: len(pids(tmp_path)) == 2)
+    node.lines.order({"do": "stop", "grace_s": 1000.0})
+    node.close()
+
+    assert node._process.returncode == 0
+    assert not [pid for pid in pids(tmp_path) if is_running(pid)]
 
 
 def test_what_a_task_has_left_behind_takes_no_process_s_place_once_it_ends(
