@@ -12,11 +12,13 @@ import signal
 import sys
 from pathlib import Path
 
+from trials.arguments import seconds
+from trials.files import read_json
 from trials.tasks.progress import OuterWorld
 from trials.tasks.running import NodeStartError, TaskFailedError
 from trials.tasks.session import LocalSession
 from trials.tasks.task_group import INSTANCES_LIMIT, Task, TaskGroup
-from trials.wire.files import ENV_ATTEMPT_DIR
+from trials.wire.files import ENV_ATTEMPT_DIR, FILE_STOP
 
 NODE = "node0"
 
@@ -42,7 +44,7 @@ def main(arguments: list[str]) -> int:
             Task(options.command, num_instances=options.instances, node=NODE)
         outer = OuterWorld(node=options.node, nodes=options.nodes) if options.nodes > 1 else None
         logs = Path(os.environ[ENV_ATTEMPT_DIR]) if options.keep_output else None
-        LocalSession(outer=outer, logs=logs).run(group)
+        AttemptSession(os.environ.get(ENV_ATTEMPT_DIR), outer=outer, logs=logs).run(group)
     except TaskFailedError as error:
         sys.stderr.write(f"{error}\n")
         if error.code is not None and error.code < 0:
@@ -52,6 +54,22 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+class AttemptSession(LocalSession):
+    """All processes of a trial that is stopped are told, and have the grace of that stop: one that leaves at once does
+    not shorten it for those that save."""
+
+    def __init__(self, attempt: str | None, *, outer: OuterWorld | None = None, logs: Path | None = None) -> None:
+        super().__init__(outer=outer, logs=logs)
+        self._attempt = attempt
+
+    def grace(self) -> float:
+        found = None if self._attempt is None else read_json(f"{self._attempt}/{FILE_STOP}")
+        try:
+            return super().grace() if found is None else seconds(found.get("grace_s"), what="the grace")
+        except (TypeError, ValueError):  # a script may have put anything there
+            return super().grace()
 
 
 def _checked(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trials.tasks.instance import output_value
@@ -47,10 +47,11 @@ Given = Mapping[str, tuple[str, str]]  # by name: the form of an output, and its
 class RunningGroup:
     """Of nodes that were told to begin."""
 
-    def __init__(self, group: TaskGroup, nodes: Nodes, *, grace_s: float) -> None:
+    def __init__(self, group: TaskGroup, nodes: Nodes, *, grace_s: float, grace: Callable[[], float]) -> None:
+        """``grace``: asked when tasks are stopped."""
         self._group, self._nodes = group, nodes
         self._names = group.nodes()
-        self._grace_s = grace_s
+        self._grace_s, self._grace = grace_s, grace
         self._lost: set[str] = set()
         self._ports: dict[str, Sequence[int]] = {}
         self._progress: Progress
@@ -131,10 +132,10 @@ class RunningGroup:
         return self._progress.ended(event["job"])
 
     def _stop(self) -> None:
-        waiting = set(self._names)
+        waiting, grace_s = set(self._names), self._grace()
         for name in self._names:
-            self._nodes.order(name, {"do": "stop", "grace_s": self._grace_s})
-        deadline = time.monotonic() + self._grace_s + STOP_SLACK_S
+            self._nodes.order(name, {"do": "stop", "grace_s": grace_s})
+        deadline = time.monotonic() + grace_s + STOP_SLACK_S
         while waiting - self._lost and time.monotonic() < deadline:
             for name, event in self._events(deadline):
                 if event["event"] == "stopped":

@@ -97,13 +97,17 @@ class GroupSession(ABC):
         """As ``run``, of a group that is used already; ``workspace`` is that of its only node."""
         self._run(group, self.nodes(group, workspace=workspace), timeout_s, is_new=False)
 
+    def grace(self) -> float:
+        """Seconds between SIGTERM and SIGKILL, for tasks that are stopped now."""
+        return self._grace_s
+
     def outer(self) -> OuterWorld | None:
         """The world that those of the group are parts of, where there is one."""
         return None
 
     def _run(self, group: TaskGroup, nodes: Nodes, timeout_s: float | None, *, is_new: bool) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        running = RunningGroup(group, nodes, grace_s=self._grace_s)
+        running = RunningGroup(group, nodes, grace_s=self._grace_s, grace=self.grace)
         result: dict[str, Any] = {"failure": failure_of(RuntimeError("the program that ran the group was stopped"))}
         try:
             if is_new:

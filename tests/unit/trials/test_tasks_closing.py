@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from trials.tasks import NodeStartError, meeting, trial_nodes
+from trials.tasks import NodeStartError, Task, TaskFailedError, meeting, trial_nodes
+from trials.tasks.__main__ import AttemptSession
 from trials.tasks.meeting import LeaderLostError, Place, join
 from trials.tasks.nodes import LocalNodes
 from trials.tasks.shares import Machine
@@ -47,6 +48,51 @@ def close_interrupted(nodes: Any) -> list[str]:
     with pytest.raises(KeyboardInterrupt):
         nodes.close({"failure": {}})
     return closed
+
+
+class Failing:
+    """One node, whose first task fails."""
+
+    def __init__(self) -> None:
+        self.orders: list[Any] = []
+        failure = {"instance": 0, "why": "ended with signal 15", "code": -15}
+        self._events = [
+            {"event": "ready", "ports": [1]},
+            {"event": "ended", "job": "task:local/true", "failure": failure},
+            {"event": "stopped"},
+        ]
+
+    def check(self, wanted: Any) -> None: ...
+
+    def start(self, wanted: Any, workspace_type: Any) -> None: ...
+
+    def address(self, node: str) -> str:  # of all
+        return "127.0.0.1"
+
+    def order(self, node: str, order: Any) -> None:  # of all
+        self.orders.append(order)
+
+    def events(self, timeout_s: float | None) -> list[Any]:  # they are there
+        return [("local", self._events.pop(0))]
+
+    def close(self, result: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("stop", "grace_s"), [(None, 10.0), ('{"grace_s": 120.0, "reason": "user"}', 120.0), ('{"grace_s": "x"}', 10.0)]
+)
+def test_where_a_trial_is_stopped_a_process_that_leaves_at_once_leaves_the_others_their_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str | None, grace_s: float
+) -> None:
+    if stop is not None:
+        (tmp_path / "stop.json").write_text(stop)
+    nodes = Failing()
+    session = AttemptSession(str(tmp_path))
+    monkeypatch.setattr(session, "nodes", lambda *_, **__: nodes)
+    with pytest.raises(TaskFailedError):
+        session.run(Task("true"))
+
+    assert {"do": "stop", "grace_s": grace_s} in nodes.orders
 
 
 def test_nodes_here_are_all_closed_where_somebody_does_not_wait_for_the_first(tmp_path: Path) -> None:
