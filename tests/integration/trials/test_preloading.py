@@ -42,8 +42,19 @@ def run(service: FakeService, script: str, number: int, *, experiment: str = "ex
 PREPARED = 2  # for the first trial of any experiment: with the SDK, and without it
 
 
-def ready_servers(service: FakeService) -> int:
-    return len(list(service.home.glob("agent/fork/*.state.json")))
+def has_learned(service: FakeService) -> bool:
+    return (service.home / "agent" / "fork" / "expimports.json").exists()
+
+
+def test_after_one_trial_alone_nothing_is_imported_for_a_second(service: FakeService, start_agent: StartAgent) -> None:
+    """A single training with a framework would pay for its imports twice."""
+    start_agent()
+    run(service, LOADED, 1)
+    wait_until(lambda: has_learned(service))
+    assert len(list(service.home.glob("agent/fork/*.config.json"))) == PREPARED
+
+    run(service, LOADED, 2)
+    assert len(list(service.home.glob("agent/fork/*.config.json"))) == PREPARED + 1
 
 
 def test_what_the_first_trial_imported_the_next_ones_find_but_never_its_own_modules(
@@ -52,7 +63,7 @@ def test_what_the_first_trial_imported_the_next_ones_find_but_never_its_own_modu
     start_agent()
 
     first, _ = run(service, LOADED, 1)
-    wait_until(lambda: ready_servers(service) == PREPARED + 1)
+    wait_until(lambda: has_learned(service))
     second, record = run(service, LOADED, 2)
 
     assert (first, second) == ("False False False\n", "True False True\n")
@@ -82,7 +93,7 @@ def test_a_script_for_nni_that_finds_it_imported_is_in_its_trial(service: FakeSe
 def test_what_was_learned_is_known_to_the_next_agent(service: FakeService, start_agent: StartAgent) -> None:
     first = start_agent()
     run(service, LOADED, 1)
-    wait_until(lambda: ready_servers(service) == PREPARED + 1)
+    wait_until(lambda: has_learned(service))
     first.kill()
     start_agent()
 
@@ -94,7 +105,7 @@ def test_the_first_trial_of_an_experiment_finds_what_trials_of_another_with_its_
 ) -> None:
     start_agent()
     run(service, LOADED, 1)
-    wait_until(lambda: ready_servers(service) == PREPARED + 1)
+    wait_until(lambda: has_learned(service))
 
     same = run(service, LOADED, 1, experiment="same")
     changed = run(service, f"{LOADED}\n", 1, experiment="changed")
@@ -114,7 +125,7 @@ def test_nothing_is_learned_from_a_trial_that_failed(service: FakeService, start
     outputs = [run(service, script, 1)[0], run(service, script, 2)[0]]
     (service.home / "mended").touch()
     outputs += [run(service, script, 3)[0]]
-    wait_until(lambda: ready_servers(service) == PREPARED + 1)
+    wait_until(lambda: has_learned(service))
 
     assert [*outputs, run(service, script, 4)[0]] == ["False False False\n"] * 3 + ["True False True\n"]
 

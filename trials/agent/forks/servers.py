@@ -25,7 +25,7 @@ from trials.processes.control_groups import ENV_CGROUPS
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.logs import end_of
 from trials.processes.marks import NONCE_PLACE_BYTES, NONCE_VARIABLE
-from trials.wire.files import FILE_ATTEMPT, FILE_CLAIM, FILE_EXIT, FILES_FORMAT, FOLDER_WORK, FORMAT
+from trials.wire.files import FILE_CLAIM, FILE_EXIT, FILES_FORMAT, FOLDER_WORK, FORMAT
 from trials.wire.log_lines import ENV_LOG_FORMAT
 from trials.wire.records import ProcessRecord
 from trials.wire.sockets import wake_socket_path
@@ -226,7 +226,10 @@ class ForkServers:
         return self._home.forks / f"{experiment_id}{FILE_IMPORTS}"
 
     def note_end(self, nonce: str, folder: Path) -> None:
-        """The attempt is over: learn from it, if it was the first, and have a server that knows as much as it did."""
+        """The attempt is over: learn from it, if it was the first.
+
+        A server that knows as much starts with the next launch, which follows within milliseconds where there is one.
+        """
         for server in [*self._servers.values(), *self._leaving]:
             if server.given.pop(nonce, None) is not None and not server.supervises:
                 self._unreaped[nonce] = server
@@ -240,15 +243,6 @@ class ForkServers:
         with suppress(OSError):
             self._remembered.keep(self._scripts.get(experiment_id), modules)
         logger.info("imports_learned", extra={"experiment": experiment_id, "modules": len(modules)})
-        try:
-            attempt = read_json(str(folder / FILE_ATTEMPT), limit=ATTEMPT_BYTES) or {}
-            choice = choose(attempt, base=os.environ, preload=modules)
-        except (LookupError, TypeError, ValueError, AttributeError):
-            return  # the trial has damaged it; the next one of the experiment starts it
-        if isinstance(choice, Spawn) or choice.key in self._servers or choice.key in self._refused:
-            return
-        if self._has_room() or self._make_room():
-            self._start(choice)
 
     def note_forgotten(self, nonce: str) -> None:
         """The service has the exit on its disk: the fork server need not bring it onto this one, if it has not yet."""
