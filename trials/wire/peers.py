@@ -7,6 +7,7 @@ take the address over in between, and nobody can pass the question on to the ser
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -16,6 +17,8 @@ import time
 ROOT_UID = 0
 LOOK_AGAIN_S = 0.002
 LOOKS_LEAST = 5  # a table that changes while it is read may leave a line out
+NOTHING_TO_SPARE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+SPARE_PAUSE_S = 0.02
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
 _LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9  # columns
@@ -117,10 +120,12 @@ def is_own_user(connection: socket.socket) -> bool:
 
 
 def accepted(listening: socket.socket) -> socket.socket | None:
-    """The connection that waits to be accepted, not blocking; None where it is gone again."""
+    """The connection that waits to be accepted, not blocking; None where it is gone again, or cannot be taken now."""
     try:
         connection, _ = listening.accept()
-    except OSError:
+    except OSError as error:
+        if error.errno in NOTHING_TO_SPARE:  # it waits still, and whoever looks finds that at once, again and again
+            time.sleep(SPARE_PAUSE_S)
         return None
     connection.setblocking(False)  # noqa: FBT003  the standard library takes it by position only
     return connection

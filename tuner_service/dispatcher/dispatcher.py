@@ -96,7 +96,7 @@ class Dispatcher:
         ]
         for held in holding:
             self.state.ledger.add(held)
-        self.state.set_aside[loaded.experiment.id] = SetAside(why=loaded.damage, holding=holding)
+        self.state.set_aside[loaded.experiment.id] = SetAside(why=loaded.damage, group=group, holding=holding)
 
     def recover(self, at: float) -> list[Effect]:
         """What is owed after the rows were read: workers to start, and what follows. Agents settle on connecting.

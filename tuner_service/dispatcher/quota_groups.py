@@ -24,7 +24,7 @@ def put(step: Step, command: QuotaGroupSet) -> None:
 
 
 def delete(step: Step, command: QuotaGroupDeleted) -> None:
-    """Refused while experiments that have not ended draw from it. Of the default group only its quota goes."""
+    """Refused while experiments that have not ended, or were set aside, draw from it. Of the default group only its quota goes."""
     name = command.name
     if name not in step.state.groups and name == DEFAULT_GROUP:
         raise NotFoundError("quota of the group", name, "the group itself is always there")
@@ -32,6 +32,7 @@ def delete(step: Step, command: QuotaGroupDeleted) -> None:
         raise NotFoundError("quota group", name)
     experiments = [xs.experiment for xs in step.all()]
     users = [e.id for e in experiments if e.spec.quota_group == name and not e.status.has_ended]
+    users += [experiment_id for experiment_id, aside in step.state.set_aside.items() if aside.group == name]
     if users and name != DEFAULT_GROUP:
         named = ", ".join(users[:USERS_NAMED]) + (", …" if len(users) > USERS_NAMED else "")
         raise ConflictError(f"quota group {name!r} is in use by {named}; stop them first, or change it", ("change",))

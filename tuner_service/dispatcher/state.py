@@ -192,9 +192,11 @@ class ExperimentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """An experiment whose rows are damaged. ``holding``: its live attempts, which keep what they hold."""
+    """An experiment that nothing is decided about, as its rows are damaged. ``holding``: its live attempts, which keep
+    what they hold. ``group``: the quota group that it draws from when it goes on."""
 
     why: str
+    group: str = ""
     holding: Sequence[Held] = ()
 
 

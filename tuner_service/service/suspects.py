@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from tuner_service.dispatcher.commands import Command, ExperimentCreated, Request, TimePassed
+from tuner_service.dispatcher.commands import AgentDisconnected, Command, ExperimentCreated, Request, TimePassed
 from tuner_service.domain.experiment import ExperimentId
 
 ENOUGH = 2  # failures with the same cause: one may be the database's, or the machine's
@@ -66,7 +66,9 @@ class Suspects:
     def refusal(self, command: Command, now: float) -> str:
         """Why ``command`` is not to be tried; else ""."""
         cause = _cause_of(command)
-        found = None if cause.experiment_id or cause == _TIME else self._failures.get(cause)
+        if cause.experiment_id or cause == _TIME or isinstance(command, AgentDisconnected):  # said once, and true
+            return ""
+        found = self._failures.get(cause)
         if found is None or found.count < ENOUGH or not 0.0 <= now - found.at < REFUSED_S:
             return ""
         return f"this has failed {found.count} times and stopped all others with it ({found.why}); see the log"
@@ -78,7 +80,7 @@ class Suspects:
         have let its trials start.
         """
         self._careful_since = now
-        if command is None:
+        if command is None or isinstance(exc, MemoryError):  # which hits whoever comes next
             return
         cause = _cause_of(command, at_work)
         found = self._failures.pop(cause, _Failures())

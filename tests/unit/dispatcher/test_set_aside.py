@@ -13,6 +13,7 @@ from trials.wire.messages import Acknowledge, Busy, Forget, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.domain.errors import ConflictError
+from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import Attempt, TrialOutput
 
 WHY = "its rows are damaged"
@@ -52,6 +53,22 @@ def test_of_another_copy_of_the_database_they_hold_nothing_here(h: Harness) -> N
         h.dispatcher.restore(replace(loaded, damage=WHY))
 
     assert not h.dispatcher.state.ledger.experiment_cpus
+
+
+def test_the_quota_group_that_it_draws_from_stays_until_it_is_deleted(h: Harness) -> None:
+    h.handle(c.QuotaGroupSet(at=h.at, group=QuotaGroup(name="vision", cpus=4)))
+    h.begin(quota_group="vision")
+    h.dispatcher = h._new_dispatcher()
+    h.dispatcher.restore_groups(h.store.quota_groups())
+    for loaded in h.store.load():
+        h.dispatcher.restore(replace(loaded, damage=WHY))
+    h.dispatcher.recover(h.at)
+    h._save()
+
+    with pytest.raises(ConflictError, match=EXPERIMENT_ID):
+        h.handle(c.QuotaGroupDeleted(at=h.at, name="vision"))
+    h.delete()
+    h.handle(c.QuotaGroupDeleted(at=h.at, name="vision"))
 
 
 def test_nothing_else_can_be_asked_of_it(h: Harness, aside: Attempt) -> None:

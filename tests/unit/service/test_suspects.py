@@ -61,11 +61,11 @@ def test_failures_far_from_each_other_are_not_added_up() -> None:
     [
         (created("a"), created("b"), died()),
         (created("a"), created("b"), created("c", name="of somebody else")),
-        (c.AgentDisconnected(at=START, agent_id="a"), c.AgentDisconnected(at=START, agent_id="a"), died()),
+        (c.AgentRetired(at=START, agent_id="a"), c.AgentRetired(at=START, agent_id="a"), died()),
         (
-            c.AgentDisconnected(at=START, agent_id="a"),
-            c.AgentDisconnected(at=START, agent_id="a"),
-            c.AgentDisconnected(at=START, agent_id="b"),
+            c.AgentRetired(at=START, agent_id="a"),
+            c.AgentRetired(at=START, agent_id="a"),
+            c.AgentRetired(at=START, agent_id="b"),
         ),
         (
             c.ExperimentPaused(at=START, experiment_id="a"),
@@ -92,6 +92,21 @@ def test_who_was_at_work_is_blamed_and_not_whoever_let_its_trials_start() -> Non
 
     assert list(suspects.aside) == ["b"]
     assert not suspects.refusal(command, START)
+
+
+def test_that_a_node_has_gone_is_never_refused() -> None:
+    """It is said once, and what runs there would be waited for."""
+    gone = c.AgentDisconnected(at=START, agent_id="a")
+
+    assert not blamed(gone).refusal(gone, START)
+
+
+def test_nobody_is_blamed_where_there_is_no_memory() -> None:
+    suspects = Suspects()
+    for _ in range(10):
+        suspects.blame(died(), MemoryError(), START)
+
+    assert (dict(suspects.aside), suspects.is_careful(START)) == ({}, True)
 
 
 def test_time_is_never_refused_and_has_each_experiment_tried_until_one_is_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -179,3 +180,18 @@ def test_a_connection_that_is_gone_before_it_is_accepted_is_none(tmp_path: Path)
             assert found is not None
             with found:
                 assert not found.getblocking()
+
+
+@pytest.mark.parametrize(("number", "waits"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ECONNABORTED, False)])
+def test_a_connection_that_cannot_be_taken_now_is_not_asked_for_all_the_time(
+    number: int, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def accept(self) -> None:
+            raise OSError(number, "no")
+
+    paused: list[float] = []
+    monkeypatch.setattr(peers.time, "sleep", paused.append)
+
+    assert accepted(cast("socket.socket", Full())) is None
+    assert bool(paused) is waits
