@@ -24,7 +24,8 @@ def put(step: Step, command: QuotaGroupSet) -> None:
 
 
 def delete(step: Step, command: QuotaGroupDeleted) -> None:
-    """Refused while experiments that have not ended, or were set aside, draw from it. Of the default group only its quota goes."""
+    """Refused while experiments that have not ended, or were set aside, draw from it. Of the default group only its
+    quota goes."""
     name = command.name
     if name not in step.state.groups and name == DEFAULT_GROUP:
         raise NotFoundError("quota of the group", name, "the group itself is always there")
