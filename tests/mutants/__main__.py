@@ -21,7 +21,7 @@ from tests.mutants.forks import FAILED, ROOT, MutatedFinder, each, tested
 from tests.mutants.named import NAMED, Mutant
 from tests.mutants.sample_run import run_sample
 
-TIMEOUT_S = 180.0  # of the tests of one mutant; one that hangs was noticed
+TIMEOUT_S = 90.0  # of the tests of one mutant, which take seconds; one that hangs twice was noticed
 # Mutants run beside each other: threads that wait for one another by spinning would be all that the cores do.
 ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 WARM = (
@@ -57,20 +57,40 @@ def run_named(chosen: Sequence[Mutant], jobs: int, *, passed: bool) -> int:
             print(f"without any mutant these tests fail: {' '.join(tests)}")
             return 1
     applied = list(_applied(chosen))
-    wrong = len(chosen) - len(applied)
-    mutants = each(
-        applied,
+    wrong, hung = len(chosen) - len(applied), list[tuple[Mutant, str]]()
+    for pair, code in _tried(applied, jobs=jobs):
+        if code is None:
+            hung.append(pair)
+        else:
+            wrong += not _is_killed(pair[0], code)
+    for (mutant, _), code in _tried(hung, jobs=jobs):  # what hung once may have been the machine's
+        wrong += code is not None and not _is_killed(mutant, code)
+    print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begin:.0f} s")
+    return 1 if wrong else 0
+
+
+def _tried(pairs: Sequence[tuple[Mutant, str]], *, jobs: int) -> Iterator[tuple[tuple[Mutant, str], int | None]]:
+    """What the tests of each ended with; None where they did not end in time, which is told."""
+    for pair, code, _ in each(
+        pairs,
         lambda pair: tested(pair[0].tests, MutatedFinder(pair[0].path, pair[1])),
         jobs=jobs,
         timeout_s=lambda _: TIMEOUT_S,
-    )
-    for (mutant, _), code, _ in mutants:
-        if code not in {FAILED, None}:
-            said = "nobody noticed" if code == 0 else f"pytest ended with {code}"
-            print(f"{said}: {mutant.path}: {mutant.old.strip()!r} -> {mutant.new.strip()!r}")
-            wrong += 1
-    print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begin:.0f} s")
-    return 1 if wrong else 0
+    ):
+        if code is None:
+            print(f"no end after {TIMEOUT_S:g} s: {_shown(pair[0])}")
+        yield pair, code
+
+
+def _is_killed(mutant: Mutant, code: int) -> bool:
+    if code != FAILED:
+        said = "nobody noticed" if code == 0 else f"pytest ended with {code}"
+        print(f"{said}: {_shown(mutant)}")
+    return code == FAILED
+
+
+def _shown(mutant: Mutant) -> str:
+    return f"{mutant.path}: {mutant.old.strip()!r} -> {mutant.new.strip()!r}"
 
 
 def _testable(chosen: Sequence[Mutant]) -> Iterator[Mutant]:
