@@ -21,7 +21,7 @@ test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
 everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) tests.parts tests/integration tests/acceptance tests/gpu
 # mypy has one core, and the page's tools the other.
 check: formatted lint layers
-	$(MAKE) dashboard-check & page=$$!; $(MAKE) types && wait $$page
+	$(MAKE) dashboard-check & page=$$!; $(MAKE) types; types=$$?; wait $$page && exit $$types
 	$(MAKE) everything && $(RUN) tests.mutants --passed
 format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix . && $(PAGE) format
 formatted: setup ; $(RUN) ruff format --check .

@@ -199,7 +199,7 @@ class Runner:
     def _step(self, dispatcher: Dispatcher, batch: list[tuple[Command, Future[None]]]) -> None:
         accepted: list[Future[None]] = []
         effects: list[Effect] = []
-        tick: TimePassed | None = None
+        causes: list[Command] = [command for command, _ in batch]  # of what is saved with this step
         handled: Command | None = None
         self._stepped_at = self.clock.now()
         try:
@@ -214,8 +214,9 @@ class Runner:
                     future.set_exception(exc)
             if not batch or (self._tick_is_due() and not self.suspects.is_careful(self._stepped_at)):
                 self._ticked_at = self._stepped_at
-                handled = tick = TimePassed(at=self.clock.now())
-                effects += dispatcher.handle(tick)
+                handled = TimePassed(at=self.clock.now())
+                causes.append(handled)
+                effects += dispatcher.handle(handled)
             handled = None
             if not effects and self._may_hold(dispatcher, batch):
                 self._held += accepted
@@ -227,7 +228,6 @@ class Runner:
             took = self.clock.now() - begun
         except Exception as exc:  # noqa: BLE001  # whatever it was, memory and rows may differ now: rebuild
             if not isinstance(exc, UnavailableError):
-                causes = [command for command, _ in batch] + [tick] * (tick is not None)
                 at_work = "" if handled is None else dispatcher.at_work
                 if handled is None and not self._held and len(causes) == 1:
                     handled = causes[0]

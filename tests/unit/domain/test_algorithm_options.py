@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,32 +13,27 @@ from tuner_service.domain.algorithm_options import (
 )
 from tuner_service.domain.errors import InputError
 
-REGISTERED = {
-    "own": RegisteredAlgorithm(
-        name="own",
-        home="own:Own",
-        meaning="for these tests",
-        options=(
-            AlgorithmOption(name="count", default=3, low=1, high=9, meaning="a whole number"),
-            AlgorithmOption(name="share", default=0.5, low=0, high=1, meaning="a number"),
-            AlgorithmOption(name="fast", default=False, meaning="yes or no"),
-        ),
-    )
-}
+
+def registered(*options: AlgorithmOption, **fields: Any) -> dict[str, RegisteredAlgorithm]:
+    """One algorithm, ``own``, with these options."""
+    own = RegisteredAlgorithm(name="own", home="own:Own", meaning="for these tests", options=options, **fields)
+    return {"own": own}
 
 
-STEPPED = {
-    "own": RegisteredAlgorithm(
-        name="own",
-        home="own:Own",
-        meaning="for these tests",
-        options=(
-            AlgorithmOption(name="first", default=1, low=1, high=99, meaning="a whole number"),
-            AlgorithmOption(name="last", default=9, low=1, high=99, meaning="a whole number"),
-        ),
+def stepped(first: int) -> dict[str, RegisteredAlgorithm]:
+    """``first``: the default of what must not lie above ``last``."""
+    return registered(
+        AlgorithmOption(name="first", default=first, low=1, high=99, meaning="a whole number"),
+        AlgorithmOption(name="last", default=9, low=1, high=99, meaning="a whole number"),
         ascending=(("first", "last"),),
     )
-}
+
+
+REGISTERED = registered(
+    AlgorithmOption(name="count", default=3, low=1, high=9, meaning="a whole number"),
+    AlgorithmOption(name="share", default=0.5, low=0, high=1, meaning="a number"),
+    AlgorithmOption(name="fast", default=False, meaning="yes or no"),
+)
 
 
 @pytest.mark.parametrize(
@@ -53,19 +47,13 @@ STEPPED = {
     ],
 )
 def test_options_that_are_fine_and_do_not_go_together_are_named(args: dict[str, Any], pointer: str, words: str) -> None:
-    faults = [(fault.pointer, fault.message) for fault in contradictions(STEPPED, "own", args)]
+    faults = [(fault.pointer, fault.message) for fault in contradictions(stepped(first=1), "own", args)]
 
     assert faults == ([(pointer, words)] if words else [])
 
 
 def test_of_two_that_do_not_go_together_the_one_that_was_given_is_blamed() -> None:
-    registered = {
-        "own": replace(
-            STEPPED["own"], options=(replace(STEPPED["own"].options[0], default=5), STEPPED["own"].options[1])
-        )
-    }
-
-    (fault,) = contradictions(registered, "own", {"last": 4})
+    (fault,) = contradictions(stepped(first=5), "own", {"last": 4})
     assert (fault.pointer, fault.message) == (
         "/args/last",
         "first (5, its default) must not lie above last (4); give both",
