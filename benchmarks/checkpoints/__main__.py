@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="of a block (default: 20)")
     parser.add_argument("--width", type=int, default=2048, help="of a layer; five of them (default: 2048, 200 MB)")
     parser.add_argument("--batch", type=int, default=128, help="samples of a step (default: 128)")
+    parser.set_defaults(device="cpu")  # on a GPU: python -m benchmarks.gpu
     options = parser.parse_args()
     machine = describe()
     found = train(options)
@@ -84,7 +85,7 @@ def train(options: argparse.Namespace, *further: str) -> dict[str, Any]:
     """What ``training`` printed, which is run in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "parameters.json").write_text("{}", encoding="utf-8")
-        arguments = [str(getattr(options, name)) for name in ("rounds", "steps", "width", "batch")]
+        arguments = [str(getattr(options, name)) for name in ("rounds", "steps", "width", "batch", "device")]
         finished = subprocess.run(
             [sys.executable, "-m", "benchmarks.checkpoints.training", *arguments, *further],
             env={**os.environ, "TUNER_ATTEMPT_DIR": folder},
@@ -98,9 +99,10 @@ def train(options: argparse.Namespace, *further: str) -> dict[str, Any]:
 
 
 def rows_of(
-    found: dict[str, Any], alone: dict[str, list[dict[str, Any]]], memory: dict[str, float], steps: int
+    found: dict[str, Any], alone: dict[str, list[dict[str, Any]]], memory: dict[str, float] | None, steps: int
 ) -> list[Row]:
-    """The difference that a save makes is that of each round, of two blocks side by side."""
+    """The difference that a save makes is that of each round, of two blocks side by side. ``memory``: None where it was
+    not looked at."""
     without = [one["without_s"] for one in found["blocks"]]
     rows: list[Row] = [{"what": "no checkpoint", "ms/step": round(median(without) / steps * 1000, 1)}]
     for kind, title in TITLES.items():
@@ -112,7 +114,8 @@ def rows_of(
         row["stall, ms"] = spread([1000 * one["stall_s"] for one in blocks])
         row["alone: first, ms"] = round(1000 * median_of(alone[kind], "first_s"), 1)
         row["alone: next, ms"] = round(1000 * median_of(alone[kind], "next_s"), 1)
-        row["memory, MiB"] = round(memory[kind] - memory["none"])
+        if memory is not None:
+            row["memory, MiB"] = round(memory[kind] - memory["none"])
         row["MB"] = round(found["bytes"] / 1e6)
         rows.append(row)
     return rows

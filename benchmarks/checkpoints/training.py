@@ -35,13 +35,14 @@ LOOK_S = 0.02
 class Training:
     """The model, its optimizer, and one step of both."""
 
-    def __init__(self, width: int, batch: int) -> None:
+    def __init__(self, width: int, batch: int, device: str) -> None:
         torch.manual_seed(1)
         layers = [torch.nn.Linear(width, width) for _ in range(LAYERS)]
-        self.model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.ReLU())))
+        self.model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.ReLU()))).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.samples = torch.randn(batch, width)
+        self.samples = torch.randn(batch, width).to(device)
         self.step = 0
+        self.device = device
 
     def train(self, trial: trials.Trial, steps: int, *, before_change: Callable[[], object] = lambda: None) -> None:
         """``before_change`` is called before the optimizer changes anything."""
@@ -54,6 +55,11 @@ class Training:
             trial.report(step=self.step, loss=0.0)
             self.step += 1
 
+    def finish(self) -> None:
+        """A device works through its queue beside the loop: until it has nothing left to do."""
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
     def state(self) -> dict[str, Any]:
         return {"step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
@@ -65,9 +71,13 @@ class Training:
 class Saver:
     """Saves in the ways of KINDS. ``stall_s`` of the last save: how long the training loop has waited for it so far."""
 
-    def __init__(self, trial: trials.Trial) -> None:
+    def __init__(self, trial: trials.Trial, device: str) -> None:
         self._trial, self._folder = trial, Path(os.environ["TUNER_ATTEMPT_DIR"])
-        self._stagers = {"kept_stager": _stager(beside=False), "staged_beside": _stager(beside=True)}
+        of_device = device != "cpu"
+        self._stagers = {
+            "kept_stager": _stager(beside=False, of_device=of_device),
+            "staged_beside": _stager(beside=True, of_device=of_device),
+        }
         self._staging: Any = None
         self._pending: Any = None
         self._saved = 0
@@ -127,20 +137,23 @@ class Saver:
             stager.close()
 
 
-def _stager(*, beside: bool) -> DefaultStager:
-    """Keeps its memory from one save to the next. What wants a CUDA device, pinned memory for one, is off."""
+def _stager(*, beside: bool, of_device: bool) -> DefaultStager:
+    """Keeps its memory from one save to the next. What wants a CUDA device, pinned memory for one, is off without."""
     return DefaultStager(
         StagingOptions(
-            use_pinned_memory=False, use_shared_memory=False, use_async_staging=beside, use_non_blocking_copy=False
+            use_pinned_memory=of_device,
+            use_shared_memory=False,
+            use_async_staging=beside,
+            use_non_blocking_copy=of_device,
         )
     )
 
 
-def main(rounds: int, steps: int, width: int, batch: int) -> None:
+def main(rounds: int, steps: int, width: int, batch: int, device: str) -> None:
     """In every round each kind has a block without a checkpoint beside it, before or after its own in turn."""
-    training = Training(width, batch)
+    training = Training(width, batch, device)
     found: list[dict[str, Any]] = []
-    with trials.init() as trial, _a_saver(trial) as saver:
+    with trials.init() as trial, _a_saver(trial, device) as saver:
         for kind in KINDS:  # memory is touched for the first time, libraries are imported
             _block(trial, training, saver, kind, WARM_UP_STEPS)
         for round_ in range(rounds):
@@ -155,36 +168,41 @@ def main(rounds: int, steps: int, width: int, batch: int) -> None:
 
 
 def _block(trial: trials.Trial, training: Training, saver: Saver, kind: str | None, steps: int) -> float:
+    training.finish()
     begun = time.perf_counter()
     if kind is not None:
         saver.save(kind, training.state())
     training.train(trial, steps, before_change=saver.wait_for_staging)
+    training.finish()
     seconds = time.perf_counter() - begun
     saver.settle()
     return seconds
 
 
-def alone(width: int, batch: int, kind: str) -> dict[str, float]:
+def alone(width: int, batch: int, device: str, kind: str) -> dict[str, float]:
     """The first save of a process, and the median of those after it."""
-    stalls = list(_saves(width, batch, kind))
+    stalls = list(_saves(width, batch, device, kind))
     return {"first_s": stalls[0], "next_s": median(stalls[1:])}
 
 
-def memory_alone(width: int, batch: int, kind: str) -> dict[str, float]:
+def memory_alone(width: int, batch: int, device: str, kind: str) -> dict[str, float]:
     """The most that the process and all below it had; ``none`` saves nothing."""
     memory: list[PeakMemory] = []
-    for _ in _saves(width, batch, kind, ready=lambda: memory.append(PeakMemory(every_s=LOOK_S))):
+    for _ in _saves(width, batch, device, kind, ready=lambda: memory.append(PeakMemory(every_s=LOOK_S))):
         pass
     return {"peak_mib": memory[0].stop() / 2**20}
 
 
-def _saves(width: int, batch: int, kind: str, *, ready: Callable[[], object] = lambda: None) -> Iterator[float]:
+def _saves(
+    width: int, batch: int, device: str, kind: str, *, ready: Callable[[], object] = lambda: None
+) -> Iterator[float]:
     """How long each stalled. ``ready`` is called when the optimizer has its moments and every library its memory."""
-    training = Training(width, batch)
-    with trials.init() as trial, _a_saver(trial) as saver:
+    training = Training(width, batch, device)
+    with trials.init() as trial, _a_saver(trial, device) as saver:
         training.train(trial, WARM_UP_STEPS)
         ready()
         for _ in range(1 + SAVES_ALONE):
+            training.finish()
             if kind != "none":
                 saver.save(kind, training.state())
             training.train(trial, STEPS_ALONE, before_change=saver.wait_for_staging)
@@ -193,8 +211,8 @@ def _saves(width: int, batch: int, kind: str, *, ready: Callable[[], object] = l
 
 
 @contextmanager
-def _a_saver(trial: trials.Trial) -> Iterator[Saver]:
-    saver = Saver(trial)
+def _a_saver(trial: trials.Trial, device: str) -> Iterator[Saver]:
+    saver = Saver(trial, device)
     try:
         yield saver
     finally:
@@ -203,8 +221,9 @@ def _a_saver(trial: trials.Trial) -> Iterator[Saver]:
 
 if __name__ == "__main__":
     rounds_, steps_, width_, batch_ = (int(argument) for argument in sys.argv[1:5])
-    if len(sys.argv) == 5:
-        main(rounds_, steps_, width_, batch_)
+    device_ = sys.argv[5]
+    if len(sys.argv) == 6:
+        main(rounds_, steps_, width_, batch_, device_)
     else:
-        measure = memory_alone if sys.argv[6:] == ["memory"] else alone
-        print(json.dumps(measure(width_, batch_, sys.argv[5])))
+        measure = memory_alone if sys.argv[7:] == ["memory"] else alone
+        print(json.dumps(measure(width_, batch_, device_, sys.argv[6])))

@@ -1,7 +1,8 @@
 """An image classifier with all of it: a dataset asset, a shared loader, two processes, the learner, an output model.
 
 Killed at any moment and started again, it ends with the very same weights. It runs alone as well:
-``python images.py images && python train.py --images images``. Where there is a GPU it trains there.
+``python images.py images && python train.py --images images``. It trains on the GPU that it sees: alone on the
+machine's, as a trial on the one that ``resources: {gpus: 1}`` in the experiment file gives it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Evaluate(Hook):
 def main() -> None:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused as not deterministic
     if "WORLD_SIZE" in os.environ:
         distributed.init_process_group("gloo")  # gloo: both processes may have one GPU
     with trials.init(defaults=DEFAULTS) as trial:

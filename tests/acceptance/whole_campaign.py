@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Held(Hook):
 class Whole:
     """A copy of the example in a folder, with its two searches in one home. ``kills``: what dies, report by report.
 
-    ``images``: where they are written already.
+    ``images``: where they are written already. ``resources``: what each trial asks for.
     """
 
     def __init__(
@@ -66,11 +66,12 @@ class Whole:
         epochs: int,
         kills: Iterator[str] | None = None,
         images: Path | None = None,
+        resources: Mapping[str, Any] | None = None,
     ) -> None:
         self.home = Home(folder=folder)
         self.killed: list[str] = []
         self._code, self._gates = folder / "whole", folder / "gates"
-        self._trials, self._kills, self._images = trials, kills, images
+        self._trials, self._kills, self._images, self._resources = trials, kills, images, resources or {}
         self._environment = {"EPOCHS": str(epochs), "GATES": str(self._gates)}
         self._gates.mkdir(parents=True)
         shutil.copytree(ROOT / "examples/whole", self._code, ignore=shutil.ignore_patterns("images", "__pycache__"))
@@ -100,7 +101,7 @@ class Whole:
     def _search(self, name: str) -> None:
         body = yaml.safe_load((self._code / f"{name}.yaml").read_text())
         body["budget"] |= {"trials": self._trials}
-        body["trial"]["environment"] = self._environment
+        body["trial"] |= {"environment": self._environment, "resources": dict(self._resources)}
         file = self._code / f"{name}.json"
         file.write_text(json.dumps(body))
         self.home.id = self.home.tuner("start", str(file)).strip().splitlines()[-1]
@@ -165,11 +166,16 @@ class Whole:
 
 
 def run_once(
-    *, trials: int, epochs: int, kills: Iterator[str] | None = None, images: Path | None = None
+    *,
+    trials: int,
+    epochs: int,
+    kills: Iterator[str] | None = None,
+    images: Path | None = None,
+    resources: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """The digests of the weights, and what was killed. The folder is kept where something went wrong."""
     folder = Path(tempfile.mkdtemp(prefix="tuner-whole-"))
-    whole = Whole(folder, trials=trials, epochs=epochs, kills=kills, images=images)
+    whole = Whole(folder, trials=trials, epochs=epochs, kills=kills, images=images, resources=resources)
     try:
         weights = whole.run()
     finally:
@@ -184,9 +190,12 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=3, help="of each of the two searches")
+    parser.add_argument("--gpus", help="of each trial: 1, or a part of one (default: none)")
     parser.add_argument("--epochs", type=int, default=3)
     options = parser.parse_args()
     sizes: dict[str, Any] = {"trials": options.trials, "epochs": options.epochs}
+    if options.gpus is not None:
+        sizes["resources"] = {"gpus": float(options.gpus)}
     expected, _ = run_once(**sizes)
     failed = 0
     for number in range(options.rounds):

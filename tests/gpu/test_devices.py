@@ -36,6 +36,14 @@ import torch, trials
 with trials.init() as trial:
     trial.report_final(loss=float(torch.cuda.device_count()))
 """
+TAKES_TOO_MUCH = """
+import torch, trials
+
+with trials.init() as trial:
+    if trial.number == 1:
+        held = torch.empty(1 << 42, dtype=torch.uint8, device="cuda")  # 4 TiB
+    trial.report_final(loss=float(torch.ones(8, device="cuda").sum()))
+"""
 TAKES = """
 import sys, torch
 held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
@@ -129,3 +137,19 @@ def test_auto_finds_out_what_a_trial_needs_and_packs_the_next_ones(home: Home) -
     assert details[0]["devices"][0]["share"] == 1
     assert details[0]["peak_gpu_bytes"] > 50 * MIB
     assert details[-1]["devices"][0]["share"] < 0.5
+
+
+def test_a_trial_for_which_the_memory_of_its_device_is_not_enough_fails_and_costs_the_others_nothing(
+    home: Home,
+) -> None:
+    home.begin(
+        TAKES_TOO_MUCH,
+        budget={"trials": 4, "parallel": 4, "failures": 2},
+        trial={"resources": {"gpus": 0.25}, "preload": ["torch"]},
+    )
+    home.completed()
+
+    first, *others = (home.trial(number) for number in range(1, 5))
+    assert first["status"] == "failed"
+    assert "OutOfMemoryError" in first["attempt_details"][-1]["exit"]["tail"]
+    assert [other["value"] for other in others] == [8.0] * 3
