@@ -43,14 +43,17 @@ class Store(Protocol):
         """Every experiment as of the last commit; of ended ones too what a resume would go on with.
 
         Of what is unanswered, reports beyond some ASSESSOR_REPORTS_LIMIT of a queue are ``unread``. One whose rows
-        cannot be read has ``damage``, and is shown as paused from here on. StorageError: none can be.
+        cannot be read has ``damage``, and is shown as paused, or as it ended, from here on. StorageError: none can be.
         """
 
     def unable(self, loaded: LoadedExperiment, exc: Exception) -> LoadedExperiment:
         """``loaded`` with ``damage``, where its rows can be read and nothing can go on from them."""
 
     def set_aside(self, loaded: LoadedExperiment, why: str) -> LoadedExperiment:
-        """``loaded`` with ``why`` for its ``damage``, shown as paused: its rows are whole, the service fails at it."""
+        """``loaded`` with ``why`` for its ``damage``: its rows are whole, the service fails at it.
+
+        It is shown as paused, or as it ended, with ``why``.
+        """
 
     def quota_groups(self) -> Sequence[QuotaGroup]:
         """All of them, by name, as of the last commit."""

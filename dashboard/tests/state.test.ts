@@ -23,6 +23,8 @@ test("an experiment that paused by its own trouble is told from one that a perso
   expect(isTroubled({ status: "paused", reason: "identical_failures" })).toBe(true);
   expect(isTroubled({ status: "paused", reason: "requested" })).toBe(false);
   expect(isTroubled({ status: "running", reason: "none" })).toBe(false);
+  expect(isTroubled({ status: "completed", reason: "service_fault" })).toBe(true);
+  expect(isTroubled({ status: "completed", reason: "budget_reached" })).toBe(false);
 });
 
 describe("numbers, as people write them", () => {

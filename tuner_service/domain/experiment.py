@@ -243,3 +243,9 @@ class Experiment:
     def runs_added_only(self) -> bool:
         """Whether it had ended, and runs only the trials that people added to it since; then it ends again."""
         return self.stop_to is not None and self.status in {ExperimentStatus.RUNNING, ExperimentStatus.PAUSED}
+
+    @property
+    def has_ended_and_is_aside(self) -> bool:
+        """Whether it has ended, and was set aside since: nothing but its removal can be asked of it."""
+        aside = {ExperimentReason.ROWS_DAMAGED, ExperimentReason.SERVICE_FAULT}
+        return self.status.has_ended and self.reason in aside

@@ -58,10 +58,10 @@ class Retention:
     def is_large(self, experiment_id: ExperimentId) -> bool:
         """Whether its removal takes more than one step, or is for who moves its metrics to do in turn. Blocks.
 
-        One with damaged rows, which looks paused, goes in one step, whatever it has: nothing else can be done with it.
+        One that was set aside goes in one step, whatever it has: nothing else can be done with it.
         """
         found = self.queries.experiment(experiment_id)
-        if found is None or not found.status.has_ended:
+        if found is None or not found.status.has_ended or found.has_ended_and_is_aside:
             return False
         is_moved = found.archive is not None and found.archive.phase in UNDER_WAY
         return is_moved or self.rows.has_more_than(experiment_id, REMOVED_AT_ONCE)
@@ -76,8 +76,12 @@ class Retention:
 
 
 def due(queries: Queries, *, before: float) -> list[Experiment]:
-    """Those that ended before that time, oldest first. Whoever gave one a tag wants to keep it."""
-    found = [e for e in queries.experiments() if e.status.has_ended and not e.tags and not _is_removed(e)]
+    """Those that ended before that time, oldest first. Whoever gave one a tag wants to keep it.
+
+    One that was set aside is left as it is: a repair, or another version, wants to find it.
+    """
+    ended = [e for e in queries.experiments() if e.status.has_ended and not e.has_ended_and_is_aside]
+    found = [e for e in ended if not e.tags and not _is_removed(e)]
     return sorted((e for e in found if e.ended_at is not None and e.ended_at < before), key=lambda e: e.ended_at or 0.0)
 
 

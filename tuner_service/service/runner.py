@@ -323,13 +323,14 @@ class Runner:
         groups, at = self.store.quota_groups(), self.clock.now()
         loaded = [self._unless_suspected(one) for one in self.store.load()]
         self.suspects.keep({one.experiment.id for one in loaded})
+        if self.suspects.looks_at_each():
+            loaded = [self._if_able(groups, one, at, time_passes=True) for one in loaded]
         try:
-            if self.suspects.looks_at_each():
-                loaded = [self._if_time_passes(groups, one, at) for one in loaded]
             dispatcher, effects = self._recovered(groups, loaded, at)
         except Exception:  # rows that can be read and make no sense: of which experiment, each tells by itself
             logger.exception("not_recovered")
-            dispatcher, effects = self._recovered(groups, [self._if_able(groups, one, at) for one in loaded], at)
+            loaded = [self._if_able(groups, one, at, time_passes=False) for one in loaded]
+            dispatcher, effects = self._recovered(groups, loaded, at)
         self._dispatchers += 1
         changes = dispatcher.take_changes()
         self._say_committed(changes, self._commit(changes))
@@ -354,26 +355,28 @@ class Runner:
             dispatcher.restore(one)
         return dispatcher, dispatcher.recover(at)
 
-    def _if_able(self, groups: Sequence[QuotaGroup], loaded: LoadedExperiment, at: float) -> LoadedExperiment:
-        """Itself where a dispatcher that has nothing else goes on with it; else set aside."""
-        try:
-            self._recovered(groups, [loaded], at)
-        except Exception as exc:  # noqa: BLE001  # told as what is wrong with its rows
-            return self.store.unable(loaded, exc)
-        return loaded
+    def _if_able(
+        self, groups: Sequence[QuotaGroup], loaded: LoadedExperiment, at: float, *, time_passes: bool
+    ) -> LoadedExperiment:
+        """Itself where a dispatcher that has nothing else goes on with it, and time then passes; else set aside.
 
-    def _unless_suspected(self, loaded: LoadedExperiment) -> LoadedExperiment:
-        why = self.suspects.aside.get(loaded.experiment.id)
-        return loaded if why is None else self.store.set_aside(loaded, why)
-
-    def _if_time_passes(self, groups: Sequence[QuotaGroup], loaded: LoadedExperiment, at: float) -> LoadedExperiment:
-        """Itself where time passes for it; else set aside."""
+        What cannot even be recovered has damaged rows; where that works and time does not pass, the service fails.
+        """
         try:
             dispatcher, _ = self._recovered(groups, [loaded], at)
-            dispatcher.handle(TimePassed(at=at))
+        except Exception as exc:  # noqa: BLE001  # told as what is wrong with its rows
+            return self.store.unable(loaded, exc)
+        try:
+            if time_passes:
+                dispatcher.handle(TimePassed(at=at))
         except Exception as exc:  # noqa: BLE001  # told as what is wrong with it
             self.suspects.set_aside(loaded.experiment.id, f"{type(exc).__name__}: {exc}")
         return self._unless_suspected(loaded)
+
+    def _unless_suspected(self, loaded: LoadedExperiment) -> LoadedExperiment:
+        """Itself, or set aside as one at which the service fails; damaged rows are what has to be seen to first."""
+        why = self.suspects.aside.get(loaded.experiment.id)
+        return loaded if why is None or loaded.damage else self.store.set_aside(loaded, why)
 
     def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:
         for entry in batch:

@@ -4,7 +4,7 @@ A step that fails drops the memory of all experiments, and whoever was not answe
 module a value that cannot be saved, or a fault of the dispatcher, would stop every search again and again. After a
 failure steps take one command each, so that the next failure has one cause. An experiment whose agents or worker have
 caused ``ENOUGH`` of them is set aside, as one with damaged rows is; what a person or a node says is refused for a
-while.
+while. Whoever lets the same kind of request fail under ever other names is refused that kind after ``MANY``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from tuner_service.dispatcher.commands import AgentDisconnected, Command, Experi
 from tuner_service.domain.experiment import ExperimentId
 
 ENOUGH = 2  # failures with the same cause: one may be the database's, or the machine's
+MANY = 6  # of one kind of request of one token, whatever it was about
 CAREFUL_S = 30.0  # after a failure, in which steps take one command each
 REFUSED_S = 60.0  # for a cause that is no experiment; then it may try again
+REFUSED_MOST_S = 300.0  # of a token: twice as long after each further failure, up to this
 REMEMBERED_S = 600.0  # for a failure that no other one follows
 CAUSES_LIMIT = 1_000  # that are remembered, the newest ones
 WHY_SHOWN = 400  # characters
@@ -29,11 +31,15 @@ WHAT_TO_DO = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cause:
-    """``experiment_id``: where it is one that would cause it again by itself. ``kind`` and ``of``: what is refused."""
+    """``experiment_id``: where it is one that would cause it again by itself. ``kind`` and ``of``: what is refused.
+
+    ``by``: to whom, whatever it is about.
+    """
 
     experiment_id: ExperimentId = ""
     kind: str = ""
     of: str = ""
+    by: str = ""
 
 
 _TIME = _Cause(kind=TimePassed.__name__)
@@ -69,9 +75,16 @@ class Suspects:
         if cause.experiment_id or cause == _TIME or isinstance(command, AgentDisconnected):  # said once, and true
             return ""
         found = self._failures.get(cause)
-        if found is None or found.count < ENOUGH or not 0.0 <= now - found.at < REFUSED_S:
-            return ""
-        return f"this has failed {found.count} times and stopped all others with it ({found.why}); see the log"
+        if found is not None and found.count >= ENOUGH and 0.0 <= now - found.at < REFUSED_S:
+            return f"this has failed {found.count} times and stopped all others with it ({found.why}); see the log"
+        sender = _sender_of(command)
+        found = None if sender is None else self._failures.get(sender)
+        if found is not None and found.count >= MANY and 0.0 <= now - found.at < _refused_s(found.count):
+            return (
+                f"requests like this of the same token have failed {found.count} times and stopped all others with "
+                f"them ({found.why}); see the log, and try again in some minutes"
+            )
+        return ""
 
     def blame(self, command: Command | None, exc: Exception, now: float, *, at_work: ExperimentId = "") -> None:
         """A step has failed, for a reason that is not the database's: at ``command``; None: at one of several.
@@ -83,15 +96,22 @@ class Suspects:
         if command is None or isinstance(exc, MemoryError):  # which hits whoever comes next
             return
         cause = _cause_of(command, at_work)
+        why = f"{type(exc).__name__}: {exc}"[:WHY_SHOWN]
+        count = self._counted(cause, why, now)
+        if cause.experiment_id and count >= ENOUGH:
+            self.set_aside(cause.experiment_id, why)
+        elif not cause.experiment_id and (sender := _sender_of(command)) is not None:
+            self._counted(sender, why, now)
+
+    def _counted(self, cause: _Cause, why: str, now: float) -> int:
+        """How many failures it has caused, with the one at hand."""
         found = self._failures.pop(cause, _Failures())
         if not 0.0 <= now - found.at < REMEMBERED_S:
             found = _Failures()
-        why = f"{type(exc).__name__}: {exc}"[:WHY_SHOWN]
         self._failures[cause] = _Failures(count=found.count + 1, at=now, why=why)
         while len(self._failures) > CAUSES_LIMIT:
             del self._failures[next(iter(self._failures))]
-        if cause.experiment_id and found.count + 1 >= ENOUGH:
-            self.set_aside(cause.experiment_id, why)
+        return found.count + 1
 
     def set_aside(self, experiment_id: ExperimentId, why: str) -> None:
         self.aside[experiment_id] = f"the service failed at what it did, and would again: {why}; {WHAT_TO_DO}"
@@ -113,3 +133,13 @@ def _cause_of(command: Command, at_work: ExperimentId = "") -> _Cause:
         return _Cause(kind=type(command).__name__, of=command.spec.name)
     of = experiment_id or getattr(command, "agent_id", "")
     return _Cause(kind=type(command).__name__, of=of)
+
+
+def _sender_of(command: Command) -> _Cause | None:
+    """Whose request of what kind it is; None where no token asked for it."""
+    by = getattr(command, "by", "")
+    return _Cause(kind=type(command).__name__, by=by) if by else None
+
+
+def _refused_s(count: int) -> float:
+    return min(REFUSED_S * 2.0 ** min(count - MANY, 10), REFUSED_MOST_S)

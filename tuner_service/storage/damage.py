@@ -92,7 +92,7 @@ def experiments_as_far_as_read(
 
 
 def stand_in(row: Mapping[Any, Any], why: str) -> Experiment:
-    """What can be read of it, paused."""
+    """What can be read of it, paused, or ended where that can be read."""
     fields = mapping.EXPERIMENTS.readable(row) | {"id": str(row["id"])}
     fields.setdefault("status", ExperimentStatus.PAUSED)
     spec = _UNREAD
@@ -102,9 +102,10 @@ def stand_in(row: Mapping[Any, Any], why: str) -> Experiment:
 
 
 def set_aside(experiment: Experiment, why: str, reason: ExperimentReason = ExperimentReason.ROWS_DAMAGED) -> Experiment:
+    """One that has ended stays what it was, with ``why`` beside it; any other is shown as paused."""
     return replace(
         experiment,
-        status=ExperimentStatus.PAUSED,
+        status=experiment.status if experiment.status.has_ended else ExperimentStatus.PAUSED,
         reason=reason,
         message=why,
         running_since=None,

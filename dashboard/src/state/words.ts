@@ -98,9 +98,12 @@ const REQUESTED: Record<string, string> = {
   stopped: "a person stopped it; its trials kept their checkpoints",
 };
 
-/** Whether it rests by its own trouble, and not because a person wanted it so. */
+const ASIDE = new Set(["rows_damaged", "service_fault"]);
+
+/** Whether it rests by its own trouble, and not because a person wanted it so; or has ended and was set aside since. */
 export function isTroubled(experiment: Pick<Experiment, "status" | "reason">): boolean {
-  return experiment.status === "paused" && experiment.reason !== "requested";
+  if (experiment.status !== "paused") return ASIDE.has(experiment.reason);
+  return experiment.reason !== "requested";
 }
 
 function withParticulars(sentence: string, particulars: string): string {

@@ -22,6 +22,7 @@ from tuner_service.domain.errors import ConflictError, NotFoundError, Unavailabl
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.resources import Holding
 from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.retention import due
 from tuner_service.service.runner import Runner
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.sql_store import SqlStore
@@ -182,6 +183,34 @@ def test_one_with_which_the_service_fails_is_set_aside_with_whole_rows_and_goes_
     with running(database) as (runner, store, _):
         assert store.queries.set_aside == {}
         do(runner, c.ExperimentPaused(at=START, experiment_id=BAD))
+
+
+def test_one_that_has_ended_stays_what_it_was_with_the_fault_beside_it(database: Path) -> None:
+    """It is as done as before, and nobody waits for it again; what is removed by its age leaves it alone."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE attempts SET status = 'exited' WHERE experiment_id = ?", (BAD,))
+        connection.execute("UPDATE trials SET status = 'succeeded' WHERE experiment_id = ?", (BAD,))
+        ended = "status = 'completed', reason = 'budget_reached', ended_at = 2.0, running_since = NULL"
+        connection.execute(f"UPDATE experiments SET {ended} WHERE id = ?", (BAD,))
+        connection.commit()
+    with running(database) as (runner, store, _):
+        assert [one.id for one in due(store.queries, before=START)] == [BAD]
+        runner.suspects.set_aside(BAD, "OverflowError: too large")
+        with pytest.raises(UnavailableError):
+            runner.submit(object()).result(TIMEOUT_S)  # type: ignore[arg-type]  # a fault, after which all is read anew
+        wait_until(lambda: runner.readiness()["database"] == "ok")
+        shown = store.queries.experiment(BAD)
+        assert shown is not None
+        assert (shown.status, shown.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.SERVICE_FAULT)
+        assert "OverflowError: too large" in shown.message
+        assert due(store.queries, before=START) == []
+        with pytest.raises(ConflictError, match="too large"):
+            do(runner, c.ExperimentResumed(at=START, experiment_id=BAD))
+    damage(database, "experiments", "counts", "{")
+    with running(database) as (_, store, _):
+        shown = store.queries.experiment(BAD)
+        assert shown is not None
+        assert (shown.status, shown.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.ROWS_DAMAGED)
 
 
 def test_what_is_set_aside_can_be_removed(database: Path) -> None:

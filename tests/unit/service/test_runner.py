@@ -538,6 +538,37 @@ def test_an_experiment_for_which_no_time_can_pass_is_found_and_set_aside(
     world.do(paused("other"))
 
 
+def test_damaged_rows_are_called_that_also_where_no_time_can_pass_for_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both come together: who repairs the rows must be told that they are damaged."""
+    for experiment_id in (EXPERIMENT_ID, "other", "damaged"):
+        world.do(created(experiment_id))
+    handle, recover = Dispatcher.handle, Dispatcher.recover
+    damaged = threading.Event()
+
+    def failing(dispatcher: Dispatcher, command: c.Command) -> list[e.Effect]:
+        if isinstance(command, c.TimePassed) and EXPERIMENT_ID in dispatcher.state.experiments:
+            damaged.set()
+            raise KeyError("gone")
+        return handle(dispatcher, command)
+
+    def unable(dispatcher: Dispatcher, at: float) -> list[e.Effect]:
+        if damaged.is_set() and "damaged" in dispatcher.state.experiments:
+            raise KeyError("counts")
+        return recover(dispatcher, at)
+
+    monkeypatch.setattr(Dispatcher, "handle", failing)
+    monkeypatch.setattr(Dispatcher, "recover", unable)
+    wait_until(lambda: _time_passes(world))
+    wait_until(lambda: world.runner.readiness()["database"] == "ok")
+
+    assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
+    with pytest.raises(ConflictError, match="its rows are damaged: 'counts'"):
+        world.do(paused("damaged"))
+    world.do(paused("other"))
+
+
 def test_who_is_at_work_when_the_service_fails_is_set_aside_whoever_gave_it_something_to_do(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

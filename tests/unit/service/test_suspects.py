@@ -12,6 +12,8 @@ from tuner_service.service.suspects import (
     CAREFUL_S,
     CAUSES_LIMIT,
     ENOUGH,
+    MANY,
+    REFUSED_MOST_S,
     REFUSED_S,
     REMEMBERED_S,
     WHY_SHOWN,
@@ -83,6 +85,33 @@ def test_what_is_no_experiments_is_refused_for_a_while_and_nothing_else(
     assert "KeyError" in suspects.refusal(same, START)
     assert not suspects.refusal(other, START)
     assert not suspects.refusal(same, START + REFUSED_S)
+
+
+def test_a_token_whose_requests_fail_under_ever_other_names_is_refused_that_kind_and_nobody_else_is() -> None:
+    """Each costs all others some seconds."""
+    suspects = Suspects()
+
+    def asked(name: str, by: str) -> c.ExperimentCreated:
+        return c.ExperimentCreated(at=START, experiment_id=name, spec=a_spec(name=name), by=by)
+
+    def refused(by: str, at: float = START) -> bool:
+        return bool(suspects.refusal(asked("another", by), at))
+
+    for number in range(MANY):
+        assert not refused("alice")
+        suspects.blame(asked(f"n{number}", "alice"), FAULT, START)
+
+    assert "of the same token have failed 6 times" in suspects.refusal(asked("another", "alice"), START)
+    assert not refused("bob")
+    assert not suspects.refusal(c.ExperimentStopped(at=START, experiment_id="a", by="alice"), START)
+    assert [refused("alice", START + passed) for passed in (REFUSED_S - 1, REFUSED_S)] == [True, False]
+
+    again = START + REFUSED_S
+    suspects.blame(asked("again", "alice"), FAULT, again)
+    assert [refused("alice", again + passed) for passed in (REFUSED_S, 2 * REFUSED_S)] == [True, False]
+    for number in range(MANY):
+        suspects.blame(asked(f"more{number}", "alice"), FAULT, again)
+    assert [refused("alice", again + passed) for passed in (REFUSED_MOST_S - 1, REFUSED_MOST_S)] == [True, False]
 
 
 def test_who_was_at_work_is_blamed_and_not_whoever_let_its_trials_start() -> None:
