@@ -11,6 +11,7 @@ import errno
 import fcntl
 import io
 import os
+import re
 import shutil
 import stat
 from _thread import get_native_id
@@ -26,6 +27,8 @@ from trials.wire.remote_files import SCHEME
 COPY_BYTES = 8 << 20  # at once
 READ_BYTES = 1 << 20  # likewise, from behind a URL
 LISTINGS = 100  # of a folder behind a URL that changes all the time
+DRAFT_KEPT_S = 24 * 3600.0  # of a copy that nobody goes on with
+_DRAFT = re.compile(r"\..+\.[0-9]+\.tmp")  # as draft_of() names them
 _FICLONE = 0x40049409  # of linux/fs.h
 _SYNC_FILE_RANGE_WRITE = 2  # of linux/fs.h
 
@@ -289,6 +292,27 @@ def place(source: Path, target: Path) -> None:
     except OSError:
         clear(draft)
         raise
+
+
+def is_draft(path: Path) -> bool:
+    """Whether it has the name of what ``place`` has begun and not finished."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
+def drop_draft(draft: Path, *, now: float) -> None:
+    """Unless somebody wrote into it in the last DRAFT_KEPT_S. ``now``: by the clock that the times of its files are of.
+
+    Whoever goes on with it all the same, after a day, finds it gone and copies anew: it is first put aside, so that no
+    half of it takes its place. OSError where it cannot be removed, or has taken its place meanwhile.
+    """
+    times = [draft.lstat().st_mtime]
+    if draft.is_dir() and not draft.is_symlink():
+        times += [path.lstat().st_mtime for path in draft.iterdir()]
+    if now - max(times) > DRAFT_KEPT_S:
+        aside = Path(draft_of(str(draft.with_name("old"))))
+        clear(aside)
+        draft.rename(aside)
+        clear(aside)
 
 
 def copy_file(source: Path, target: Path) -> None:

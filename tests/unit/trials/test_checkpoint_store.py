@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from trials.agent.moving.checkpoint_store import CheckpointStore
-from trials.stores import StoreError, StoreUnusableError, fetch, is_url
+from trials import stores
+from trials.agent.moving.checkpoint_store import DRAFTS_THREAD, LOOKED_AT, CheckpointStore
+from trials.files import draft_of, put_in_place
+from trials.stores import DRAFT_KEPT_S, StoreError, StoreUnusableError, drop_draft, fetch, is_url
 
 fsspec = pytest.importorskip("fsspec", reason="comes with torch")
+SOON_S = 10.0  # for what happens at once, on a machine that is busy
 
 
 @pytest.fixture(params=["folder", "file", "memory"])
@@ -67,7 +72,7 @@ def test_putting_it_again_is_harmless(root: str, tmp_path: Path) -> None:
         source.write_bytes(content)
         fetch(store.put(source, "exp/name"), tmp_path / "target")
         assert (tmp_path / "target").read_bytes() == content
-    assert [path.name for path in tmp_path.rglob(".*")] == []
+    assert [path.name for path in tmp_path.rglob(".*.tmp")] == []
 
 
 def test_what_is_not_there_is_an_error_that_names_it(root: str, tmp_path: Path) -> None:
@@ -111,6 +116,82 @@ def test_what_is_put_into_a_folder_is_a_file_of_its_own(
         file.write(b"damage")
 
     assert Path(location).read_bytes() == content
+
+
+def test_drafts_of_nodes_that_died_while_they_copied_go_after_a_day_and_those_that_are_written_stay(
+    tmp_path: Path,
+) -> None:
+    source, root = tmp_path / "source", tmp_path / "store"
+    source.write_bytes(b"weights")
+    store = CheckpointStore(str(root))
+    store.put(source, "exp/1/1-n/a.ckpt")  # a store that was looked at now
+    wait_for_looking()
+    dead, dead_folder = a_draft(root / "exp/1/1-n/b.ckpt"), a_draft(root / "other/22/3-m/c.ckpt", "part")
+    written, written_folder = a_draft(root / "exp/2/1-k/b.ckpt"), a_draft(root / "exp/3/1-l/c.ckpt", "part")
+    strange = root / "exp/1/1-n/.b.ckpt.tmp"  # no draft of ours
+    strange.touch()
+    for path in (dead, dead_folder, dead_folder / "part", written_folder, strange, root / "exp/1/1-n/a.ckpt"):
+        os.utime(path, (0, 0))
+
+    store.put(source, "exp/1/1-n/d.ckpt")
+    wait_for_looking()
+    assert dead.exists(), "it was looked at less than a day ago"
+    os.utime(root / LOOKED_AT, (0, 0))
+    store.put(source, "exp/1/1-n/e.ckpt")
+    wait_for_looking()
+
+    assert not dead.exists()
+    assert not dead_folder.exists()
+    kept = [written, written_folder / "part", strange]
+    whole = [root / f"exp/1/1-n/{name}.ckpt" for name in "ade"]
+    assert {path for path in root.rglob("*") if path.is_file()} == {*kept, *whole, root / LOOKED_AT}
+
+
+def a_draft(target: Path, *parts: str) -> Path:
+    """Of a file; with ``parts``, of a folder."""
+    draft = Path(draft_of(str(target)))
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    if not parts:
+        draft.write_bytes(b"wei")
+    for part in parts:
+        draft.mkdir(exist_ok=True)
+        (draft / part).write_bytes(b"wei")
+    return draft
+
+
+def wait_for_looking() -> None:
+    for thread in threading.enumerate():
+        if thread.name == DRAFTS_THREAD:
+            thread.join(SOON_S)
+            assert not thread.is_alive()
+
+
+def test_a_draft_that_is_dropped_while_its_node_goes_on_after_all_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node was suspended for more than a day. It is told, and tries again."""
+    source, target = tmp_path / "source", tmp_path / "store/exp/1/1-n/a.ckpt"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_text(name)
+    clear = stores.clear
+
+    def clear_and_go_on(path: Path) -> None:
+        """The sweeper removes what it has put aside file by file: in between, the other node takes its draft's name."""
+        if path.is_dir() and path.parent == target.parent:
+            (path / "a").unlink()
+            with pytest.raises(FileNotFoundError):
+                put_in_place(str(draft), str(target))
+        clear(path)
+
+    draft = a_draft(target, "a", "b")
+    monkeypatch.setattr(stores, "clear", clear_and_go_on)
+    drop_draft(draft, now=time.time() + 2 * DRAFT_KEPT_S)
+    monkeypatch.undo()
+
+    assert list(target.parent.iterdir()) == []
+    CheckpointStore(str(tmp_path / "store")).put(source, "exp/1/1-n/a.ckpt")
+    assert sorted(path.name for path in target.iterdir()) == ["a", "b"]
 
 
 @pytest.mark.parametrize("what", ["pipe", "endless", "folder in it"])

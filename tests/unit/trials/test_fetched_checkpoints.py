@@ -24,6 +24,7 @@ from trials.agent.home import Home
 from trials.agent.moving import restoring
 from trials.agent.moving.blobs import INCOMING_KEPT, BlobReceiver, drop_left, remove_oldest, unpack_code
 from trials.checkpoints.verified_files import file_name
+from trials.files import draft_of
 from trials.stores import StoreError, fetch
 from trials.wire.files import FILE_RESTORE
 from trials.wire.launch import CheckpointRef
@@ -215,6 +216,23 @@ def test_what_a_killed_agent_has_fetched_in_part_goes_when_the_next_one_begins(t
     drop_left(home)
 
     assert {path.name for path in incoming.iterdir()} == {f"d{number}" for number in range(2, INCOMING_KEPT + 2)}
+
+
+def test_what_a_killed_agent_has_copied_into_its_own_store_in_part_goes_when_the_next_one_begins(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    whole = home.checkpoints / DIGEST
+    whole.write_bytes(WEIGHTS)
+    Path(draft_of(str(home.checkpoints / "d1"))).write_bytes(WEIGHTS[:3])
+    sharded = Path(draft_of(str(home.checkpoints / "d2")))
+    sharded.mkdir()
+    (sharded / "__0_0.distcp").touch()
+
+    drop_left(home)
+
+    assert list(home.checkpoints.iterdir()) == [whole]
 
 
 def test_what_a_killed_agent_has_unpacked_in_part_goes_when_the_next_one_begins(tmp_path: Path) -> None:

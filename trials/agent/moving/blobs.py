@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from trials.agent.home import Home, plain_name
-from trials.stores import clear
+from trials.stores import clear, is_draft
 from trials.wire.messages import BlobSent
 from trials.wire.plain import ProtocolError
 
@@ -193,7 +193,8 @@ def drop_left(home: Home) -> None:
     kept. Never raises."""
     try:
         half = [path for path in home.incoming.iterdir() if PARTIAL in path.name]
-        for path in [*half, *home.agent.glob(f"{HALF}*")]:
+        drafts = [path for path in home.checkpoints.iterdir() if is_draft(path)]
+        for path in [*half, *drafts, *home.agent.glob(f"{HALF}*")]:
             clear(path)
         remove_oldest(home.incoming, keep=INCOMING_KEPT, but=())
     except OSError as error:

@@ -1,15 +1,22 @@
 """Where checkpoints lie that are too large for the database: in a folder, or behind any URL that fsspec can open.
 
 What is put there belongs to one attempt alone, so removing it takes nothing from another. A reader verifies the digest
-and believes nothing else; so a put that was cut off does no harm.
+and believes nothing else; so a put that was cut off does no harm, and what it leaves in a folder goes in time.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from trials.stores import explained, is_url, place, remove_at, upload
+from trials.stores import DRAFT_KEPT_S, drop_draft, explained, is_draft, is_url, matching, place, remove_at, upload
 from trials.wire.shards import MANIFEST
+
+LOOKED_AT = ".looked-at"  # in a folder that is a store: its time is when somebody began to look for old drafts
+DRAFTS_THREAD = "old-drafts"
+_DRAFTS = "*/[0-9]*/[0-9]*-*/.*.tmp"  # EXPERIMENT/NUMBER/ATTEMPT-NONCE/
 
 
 class CheckpointStore:
@@ -38,6 +45,7 @@ class CheckpointStore:
                 for path in _files_of(source):
                     upload(path, location if path == source else f"{location}/{path.name}")
             else:
+                self._look_for_drafts()
                 place(source, Path(location))
         return location
 
@@ -46,6 +54,28 @@ class CheckpointStore:
         if self.has(location):
             with explained(location):
                 remove_at(location)
+
+    # ── drafts ──────────────────────────────────────────────────────────────────────────────────
+    def _look_for_drafts(self) -> None:
+        """Once a day, whichever node is the first to put something then: those of nodes that are no more, too.
+
+        In a thread of its own, for a store may hold many folders. What cannot be looked at, or removed, stays.
+        """
+        mark = Path(self._root) / LOOKED_AT
+        with suppress(OSError):
+            if mark.exists() and time.time() - mark.stat().st_mtime < DRAFT_KEPT_S:
+                return
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+            now = mark.stat().st_mtime  # by the clock of the file system, whose files are compared with it
+            threading.Thread(target=self._drop_drafts, args=(now,), name=DRAFTS_THREAD, daemon=True).start()
+
+    def _drop_drafts(self, now: float) -> None:
+        with suppress(OSError):
+            for path in matching(Path(self._root), _DRAFTS):
+                with suppress(OSError):
+                    if is_draft(path):
+                        drop_draft(path, now=now)
 
 
 def _files_of(source: Path) -> list[Path]:
