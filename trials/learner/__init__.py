@@ -15,7 +15,7 @@ from trials.learner.coordination.coordinator import Chooser, Coordinator, Demand
 from trials.learner.coordination.journal import JournalError
 from trials.learner.coordination.link import LearnerRefusedError
 from trials.learner.coordination.messages import Demand, Ended, LearnInfo
-from trials.learner.coordination.port import LearnerPort, NameTakenError
+from trials.learner.coordination.port import CoordinatorGoneError, LearnerPort, NameTakenError
 from trials.learner.hooks import Hook, HookError, When
 from trials.learner.learner import Learner
 from trials.learner.priorities import PriorityReader, PriorityWriter, report_priorities
@@ -26,6 +26,7 @@ from trials.learner.weights import Published, WeightsReader, publish_weights
 __all__ = [
     "Chooser",
     "Coordinator",
+    "CoordinatorGoneError",
     "Demand",
     "DemandForgottenError",
     "Ended",

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import pytest
@@ -20,7 +20,18 @@ import torch
 
 from tests.waiting import wait_until
 from trials.data import AsyncDataLoader
-from trials.learner import Coordinator, Demand, Ended, Learner, LearnerPort, LearnerRefusedError, LearnInfo, LoopStopped
+from trials.learner import (
+    Coordinator,
+    CoordinatorGoneError,
+    Demand,
+    Ended,
+    Learner,
+    LearnerPort,
+    LearnerRefusedError,
+    LearnInfo,
+    LoopStopped,
+    SaveCheckpoint,
+)
 from trials.learner.coordination import door as doors
 from trials.learner.coordination.coordinator import LearnerLostError
 from trials.learner.coordination.frames import FRAME_BYTES, connect, encode, record_path
@@ -284,13 +295,17 @@ class Counted:
         self.heard.append(info.number)
 
 
-def learn(trial: OneTrial, place: Path, name: str = "left", **ends: int) -> tuple[float, str | None]:
+def learn(
+    trial: OneTrial, place: Path, name: str = "left", *, save_every: int | None = None, **ends: int
+) -> tuple[float, str | None]:
     model = Sums()
     with LearnerPort(trial, place, name=name) as port:  # type: ignore[arg-type]  # what it uses of a trial
         if port.wait_for_task() is None:
             return 0.0, "no task"
         batches = Batches(port.data_source())
         learner = Learner(trial, step=model.step, batches=batches, state={"model": model}, hooks=[port.hook()])  # type: ignore[arg-type]
+        if save_every is not None:
+            learner.add(SaveCheckpoint(every_steps=save_every))
         learner.run(**(ends or {"epochs": 1}))
     return model.value, learner.stop_reason
 
@@ -455,6 +470,60 @@ def test_a_learner_that_nobody_is_is_said_after_a_while(tmp_path: Path) -> None:
         pytest.raises(LearnerLostError, match="nobody has answered as learner 'left'"),
     ):
         coordinator.run({"left": {}})
+
+
+def test_a_learner_that_had_ended_and_whose_newest_checkpoint_is_damaged_waits_no_longer_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Damaged(OneTrial):
+        """Its newest checkpoint cannot be read any more: it goes on from the one before."""
+
+        def save_checkpoint(self, state: Any, *, step: int) -> None:
+            if step < 5:
+                super().save_checkpoint(state, step=step)
+
+    trial = Damaged()
+    beside = Beside(trial, tmp_path, save_every=4)
+    with Coordinator(tmp_path, chooser=Counted(), journal=tmp_path / "journal") as coordinator:
+        coordinator.run({"left": {}})
+    assert beside.result() == (45.0, None)
+
+    monkeypatch.setattr("trials.learner.coordination.port.GONE_AFTER_S", 0.0)
+    again = r"had ended after 5 iterations, and wants the batch of iteration 4 again.*task '\w+/left' was heard for 0 s"
+    with pytest.raises(CoordinatorGoneError, match=again):
+        learn(trial, tmp_path, save_every=4)
+
+
+def test_a_coordinator_that_asks_for_a_learner_that_had_ended_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not heard of the end yet, and has the batches still."""
+
+    class Looking(OneTrial):
+        looks = 0
+
+        def should_stop(self) -> bool:
+            self.looks += 1
+            return super().should_stop()
+
+    now = 0.0
+    monkeypatch.setattr("trials.learner.coordination.port.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("trials.learner.coordination.port.GONE_AFTER_S", 60.0)
+    ended = {"task_id": TASK, "info": {}, "ended": True, "finished": True, "step": 2, "learnt": []}
+    record_path(tmp_path, "left").write_text(json.dumps(ended))
+    trial = Looking()
+    beside = Beside(trial, tmp_path)
+    with client_when_there(tmp_path) as client:
+        for number in range(2):
+            while client.ask(task="get_data", task_id=TASK, after=0, wait_s=20)["ok"]["demand"] is None:
+                pass
+            now += 50.0
+            assert "ok" in client.ask(task="get_data", task_id=TASK, after=0)
+            now += 50.0
+            looks = trial.looks
+            wait_until(lambda looks=looks: trial.looks > looks + 1)
+            assert "ok" in client.ask(task="learn", task_id=TASK, cur_learner_iter=number, data=[1, 1])
+        assert beside.result() == (4.0, None)
 
 
 KILLED = """

@@ -29,6 +29,7 @@ class DrivenTask:
         self.is_ended = self.is_finished = False  # it has; it came to its own end
         self.demand: Demand | None = None
         self._data: Any = _NOTHING  # that of ``demand``, which the loader has not taken yet
+        self.had_finished_at: int | None = None  # in an earlier life: iterations that were done then
         self._no_more_from: int | None = None  # the iteration for which there was no data, nor is there after it
         self._met: tuple[int, str] | None = None  # the demand that was met last, and its data as text
         self._learnt: deque[tuple[LearnInfo, int]] = deque()  # with their sizes
@@ -198,7 +199,7 @@ class DrivenTask:
         had_ended, had_finished = (record.get(name) is True for name in ("ended", "finished"))
         self.is_closed = record.get("closed") is True or (had_ended and not had_finished)
         if had_finished:
-            self._no_more_from = int(record.get("step", 0))
+            self.had_finished_at = self._no_more_from = int(record.get("step", 0))
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import sys
 import threading
@@ -36,6 +37,7 @@ from trials.session import Trial
 
 LOCK_WAIT_S = 30.0  # for the learner of the same name that was killed, and its workers
 LOCK_PAUSE_S = 0.05
+GONE_AFTER_S = 600.0  # of a coordinator to which the learner had said that it has ended, as that waits for a learner
 LOOK_S = 0.2  # at whether the trial is asked to stop, while a coordinator is waited for
 PRIORITIES_LIMIT = 1 << 20  # of one iteration
 CLOSED = "closed by its coordinator"
@@ -44,6 +46,10 @@ Make = Callable[[list[Any]], Sequence[Any]]
 
 class NameTakenError(RuntimeError):
     """Another process is the learner of this name."""
+
+
+class CoordinatorGoneError(TimeoutError):
+    """The learner had ended, goes on from before its end, and nobody gives it the batches in between any more."""
 
 
 class LearnerPort:
@@ -66,6 +72,7 @@ class LearnerPort:
         self._priorities: list[float] = []
         self._changed = threading.Condition()
         self._is_gone = False
+        self._heard_at = -math.inf  # a request about the task
         self._has_given = self._has_told = False  # data to the loader; what was learnt of it to the coordinator
         self._door = Door(listen(self.place, self.name), self._changed, self._answer)
 
@@ -124,9 +131,10 @@ class LearnerPort:
     # ── what a coordinator is answered, in the thread of the door ───────────────────────────────
     def _answer(self, request: Request, is_last: bool) -> dict[str, Any] | None:  # noqa: FBT001  # as the door calls it
         task = self._task
+        if isinstance(request, Resource):
+            return self._resource()
+        self._heard_at = time.monotonic()
         match request:
-            case Resource():
-                return self._resource()
             case Start():
                 if task.start(request):
                     self._write_record(undo=task.forget)
@@ -160,7 +168,11 @@ class LearnerPort:
 
     # ── what the training does ──────────────────────────────────────────────────────────────────
     def data_for(self, batch_size: int, iteration: int) -> list[Any] | None:
-        """Of the coordinator, waiting for it; None where there is no more. LoopStopped where the learner is to end."""
+        """Of the coordinator, waiting for it; None where there is no more. LoopStopped where the learner is to end.
+
+        CoordinatorGoneError where the learner had ended already, and nobody asks for it for GONE_AFTER_S.
+        """
+        asked_at = time.monotonic()
         with self._changed:
             self._task.want(Demand(batch_size=batch_size, cur_learner_iter=iteration))
             self._door.ring()
@@ -170,10 +182,22 @@ class LearnerPort:
                     raise LoopStopped(CLOSED)
                 if self._is_asked_to_stop():
                     raise LoopStopped(ASKED_TO_STOP)
+                if time.monotonic() - max(asked_at, self._heard_at) > GONE_AFTER_S:
+                    self._require_not_ended(iteration)
                 self._wait()
                 there, data = self._task.taken()
             self._has_given = self._has_given or data is not None
             return data
+
+    def _require_not_ended(self, iteration: int) -> None:
+        """A coordinator waits for no learner that has said that it has ended."""
+        ended_at = self._task.had_finished_at
+        if ended_at is not None:
+            raise CoordinatorGoneError(
+                f"learner {self.name!r} had ended after {ended_at} iterations, and wants the batch of iteration "
+                f"{iteration} again, as where its newest checkpoint is damaged; but no coordinator of task "
+                f"{self._task.task_id!r} was heard for {GONE_AFTER_S:g} s: begin another task in another folder"
+            )
 
     def remember(self, samples: Sequence[Any], priorities: Sequence[float]) -> None:
         """For the next ``tell``. ValueError past PRIORITIES_LIMIT."""
