@@ -4,7 +4,7 @@ import { changeGroup, makeGroup } from "../src/api/groups";
 import { MOST_RETRY_MS, makeResource, RETRY_MS } from "../src/api/resource";
 import * as actions from "../src/parts/actions";
 import { copy } from "../src/parts/controls";
-import { lastingOf, numberOf } from "../src/parts/entered";
+import { boundOf, lastingOf, numberOf } from "../src/parts/entered";
 import { cloneOf } from "../src/parts/experiment-dialogs";
 
 interface Sent {
@@ -120,6 +120,11 @@ describe("numbers that people type", () => {
     expect(cloneOf("x", " ", "")).toEqual({ name: "x" });
     expect(cloneOf("x", "200", "7")).toEqual({ name: "x", seed: 7, budget: { trials: 200 } });
     expect(() => cloneOf("x", "1 000", "")).toThrow("is no number");
+  });
+
+  test("a bound of the budget is none where nothing is written", () => {
+    expect([" ", "200"].map(boundOf)).toEqual([null, 200]);
+    expect(() => boundOf("1 000")).toThrow("is no number");
   });
 
   test("a token is for ever only where nothing is written", () => {

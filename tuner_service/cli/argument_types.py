@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 
+NO_BOUND = "none"  # of the trials of a budget, or of its duration
+
 
 def duration(text: str) -> str | float:
     """As in a file: a number is seconds. What else it may be the service knows."""
@@ -17,6 +19,10 @@ def index(text: str) -> int:
 
 def count(text: str) -> int:
     return _whole_number(text, least=1)
+
+
+def bound(text: str) -> int | str:
+    return text if text == NO_BOUND else count(text)
 
 
 def _whole_number(text: str, *, least: int) -> int:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tuner_service.cli.argument_types import count, duration, index
+from tuner_service.cli.argument_types import bound, count, duration, index
 from tuner_service.cli.empty_arguments import refuse_empty
 from tuner_service.cli.numbers import may_stand
 from tuner_service.cli.output.exit_codes import exit_code_of
@@ -188,8 +188,8 @@ def _add_verbs(commands: Commands[argparse.ArgumentParser]) -> None:
         output=True,
     )
     _add_experiment(resume)
-    resume.add_argument("--trials", type=count, metavar="N", help="the new total of trials")
-    resume.add_argument("--duration", type=duration, help="the new total of running time, such as 2h")
+    resume.add_argument("--trials", type=bound, metavar="N", help="the new total of trials; none: without a bound")
+    resume.add_argument("--duration", type=duration, help="the new total of running time, such as 2h; none: no bound")
     resume.add_argument("--parallel", type=count, metavar="N", help="how many trials run at a time from now on")
     resume.add_argument("--failures", type=count, metavar="N", help="how many trials may fail from now on")
     resume.add_argument(
@@ -360,8 +360,8 @@ def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trials", type=count, metavar="N", help="another total of trials")
-    parser.add_argument("--duration", type=duration, help="another total of running time, such as 2h")
+    parser.add_argument("--trials", type=bound, metavar="N", help="another total of trials; none: without a bound")
+    parser.add_argument("--duration", type=duration, help="another total of running time, such as 2h; none: no bound")
     parser.add_argument("--parallel", type=count, metavar="N", help="how many trials run at a time")
     parser.add_argument("--failures", type=count, metavar="N", help="how many trials may fail")
 

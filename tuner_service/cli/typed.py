@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+from tuner_service.cli.argument_types import NO_BOUND
 from tuner_service.cli.numbers import is_number
 from tuner_service.cli.output.tables import Row
 
@@ -18,7 +19,8 @@ def given(arguments: argparse.Namespace, names: tuple[str, ...]) -> Row:
 
 
 def budget_of(arguments: argparse.Namespace) -> Row:
-    budget = given(arguments, BUDGET)
+    """With null for what is to have no bound."""
+    budget = {name: None if value == NO_BOUND else value for name, value in given(arguments, BUDGET).items()}
     return {"budget": budget} if budget else {}
 
 

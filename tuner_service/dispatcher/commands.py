@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from trials.wire.attempt import AttemptKey
 from trials.wire.messages import ObservedAttempt
@@ -23,7 +23,7 @@ from trials.wire.records import (
 from tuner_service.dispatcher.items import AlgorithmFault, Answer, MetricsReported, Queue
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.assets import AssetId
-from tuner_service.domain.experiment import CodeOrigin, ExperimentId, ExperimentSpec
+from tuner_service.domain.experiment import Budget, CodeOrigin, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import Device, QuotaGroup
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialOutput
 
@@ -61,12 +61,25 @@ class ExperimentPaused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRaise:
-    """New totals; None leaves a field as it is."""
+    """New totals; None leaves a field as it is. ``unbounded`` names fields that have no bound from now on."""
 
     trials: int | None = None
     duration_s: float | None = None
     parallel: int | None = None
     failures: int | None = None
+    unbounded: frozenset[Literal["trials", "duration_s"]] = frozenset()
+
+    def applied_to(self, budget: Budget) -> Budget:
+        return Budget(
+            trials=None if "trials" in self.unbounded else (self.trials or budget.trials),
+            parallel=budget.parallel if self.parallel is None else self.parallel,
+            duration_s=None if "duration_s" in self.unbounded else (self.duration_s or budget.duration_s),
+            failures=budget.failures if self.failures is None else self.failures,
+        )
+
+    @property
+    def changes_duration(self) -> bool:
+        return self.duration_s is not None or "duration_s" in self.unbounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

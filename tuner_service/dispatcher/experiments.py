@@ -28,10 +28,13 @@ from tuner_service.domain.experiment import (
     CodeOrigin,
     Experiment,
     ExperimentReason,
+    ExperimentSpec,
     ExperimentStatus,
 )
 from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.domain.trial import TrialReason, TrialStatus
+
+WANTED_BOUND = "its budget needs trials, or a duration, or both, unless its tuner is grid; one training needs trials"
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────
@@ -270,17 +273,23 @@ def used_trials(experiment: Experiment) -> int:
 def changed_budget(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
     """The budget with what is wanted. ConflictError for what a deterministic experiment cannot change."""
     experiment, budget = xs.experiment, xs.experiment.spec.budget
-    if experiment.spec.deterministic and (wanted.parallel is not None or wanted.duration_s is not None):
+    if experiment.spec.deterministic and (wanted.parallel is not None or wanted.changes_duration):
         raise ConflictError(
             f"experiment {experiment.id} is deterministic: its parallelism and duration are part of the result and "
             "cannot change; change only its trials, or start a new experiment"
         )
-    return Budget(
-        trials=budget.trials if wanted.trials is None else wanted.trials,
-        parallel=budget.parallel if wanted.parallel is None else wanted.parallel,
-        duration_s=budget.duration_s if wanted.duration_s is None else wanted.duration_s,
-        failures=budget.failures if wanted.failures is None else wanted.failures,
-    )
+    changed = wanted.applied_to(budget)
+    if wanted.unbounded and not may_have(experiment.spec, changed):
+        raise ConflictError(f"experiment {experiment.id} cannot do without that bound: {WANTED_BOUND}")
+    return changed
+
+
+def may_have(spec: ExperimentSpec, budget: Budget) -> bool:
+    """Whether a search like that comes to an end with ``budget``, as far as budgets can say it."""
+    if not spec.is_search:
+        return budget.trials is not None
+    ends_itself = spec.advisor is None and spec.tuner.name == "grid"
+    return ends_itself or budget.trials is not None or budget.duration_s is not None
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────

@@ -361,7 +361,7 @@ class AsyncExperiment:
     async def resume(  # noqa: PLR0913  # the options of the command
         self,
         *,
-        trials: int | None = None,
+        trials: int | Literal["none"] | None = None,
         parallel: int | None = None,
         duration: float | str | None = None,
         failures: int | None = None,
@@ -391,7 +391,7 @@ class AsyncExperiment:
     async def set(  # noqa: PLR0913  # the options of the command
         self,
         *,
-        trials: int | None = None,
+        trials: int | Literal["none"] | None = None,
         parallel: int | None = None,
         duration: float | str | None = None,
         failures: int | None = None,
@@ -402,7 +402,7 @@ class AsyncExperiment:
         note: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> None:
-        """Change it while it runs; ``tags`` replaces all of them."""
+        """Change it while it runs; ``tags`` replaces all of them. Trials or duration "none": without a bound."""
         budget = {"trials": trials, "parallel": parallel, "duration": duration, "failures": failures}
         texts = {"name": name, "project": project, "note": note, "tags": tags}
         labels = {"priority": priority, "preemptible": preemptible, **texts}
@@ -443,7 +443,7 @@ class AsyncExperiment:
         *,
         name: str | None = None,
         seed: int | None = None,
-        trials: int | None = None,
+        trials: int | Literal["none"] | None = None,
         parallel: int | None = None,
         duration: float | str | None = None,
         failures: int | None = None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner_service.cli.argument_types import NO_BOUND
 from tuner_service.cli.files.experiment_file import check_readable, code_of, names_asset, parse_file, with_code
 from tuner_service.cli.files.nni_file import is_nni
 from tuner_service.cli.files.places import KINDS, is_path
@@ -74,7 +75,8 @@ def resume_body(
 
 def budget_body(budget: Mapping[str, Any]) -> Body:
     given = {name: value for name, value in budget.items() if value is not None}
-    return {"budget": plain(given, "/budget")} if given else {}
+    bounds = {name: None if value == NO_BOUND else value for name, value in given.items()}
+    return {"budget": plain(bounds, "/budget")} if given else {}
 
 
 def change_body(budget: Mapping[str, Any], labels: Mapping[str, Any]) -> Body:

@@ -16,6 +16,7 @@ from tuner_service.dispatcher.commands import (
     SearchSpaceChanged,
     TrialAdded,
 )
+from tuner_service.dispatcher.experiments import WANTED_BOUND, may_have
 from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
@@ -269,16 +270,17 @@ class LiveChanges:
     def _cloned_spec(self, experiment_id: ExperimentId, changes: CloneChanges) -> ExperimentSpec:
         spec = self.experiments.find(experiment_id).spec
         wanted = changes.budget
-        if spec.deterministic and wanted.duration_s is not None:
+        if spec.deterministic and wanted.changes_duration:
             message = "cannot be used with deterministic: true, as it depends on time"
             raise InputError([Fault(pointer="/budget/duration", message=message)])
-        names = ("trials", "duration_s", "parallel", "failures")
-        budget = {name: value for name in names if (value := getattr(wanted, name)) is not None}
+        budget = wanted.applied_to(spec.budget)
+        if wanted.unbounded and not may_have(spec, budget):
+            raise InputError([Fault(pointer="/budget", message=WANTED_BOUND)])
         return replace(
             spec,
             name=changes.name or spec.name,
             seed=changes.seed,
-            budget=replace(spec.budget, **budget),
+            budget=budget,
             search_space=self._newest_space(experiment_id),
         )
 

@@ -2114,7 +2114,7 @@ export interface components {
         };
         /**
          * BudgetRaiseBody
-         * @description New totals; a field left out stays as it is.
+         * @description New totals; a field left out stays as it is. ``trials`` and ``duration``: null takes their bound away.
          */
         BudgetRaiseBody: {
             /**

@@ -11,7 +11,7 @@ import * as actions from "../parts/actions";
 import { Stale } from "../parts/awaited";
 import { Badge, copy, EditInPlace, Loading, To, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
-import { numberOf } from "../parts/entered";
+import { boundOf, numberOf } from "../parts/entered";
 import { AddTrial, CloneDialog } from "../parts/experiment-dialogs";
 import { CopyIcon } from "../parts/icons";
 import { Menu } from "../parts/menu";
@@ -344,7 +344,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
       ? Math.max(0, view.running_s + (now.value - loadedAt(view)) / 1_000)
       : view.running_s;
   const change = (field: "trials" | "parallel" | "duration") => async (text: string) => {
-    const value = field === "duration" ? text : numberOf(text);
+    const value = field === "parallel" ? numberOf(text) : field === "trials" ? boundOf(text) : text || null;
     await actions.change(id, { budget: { [field]: value } });
   };
   return (
@@ -364,6 +364,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
             by="change_experiment"
             label="trials of the budget"
             type="number"
+            hint="no bound"
             value={String(budget.trials ?? "")}
             shown={budget.trials ? number(budget.trials) : "no bound"}
             onSave={change("trials")}
@@ -393,7 +394,7 @@ function Facts({ view }: { view: ExperimentDetail }) {
             by="change_experiment"
             label="duration of the budget"
             value={budget.duration ? `${budget.duration}s` : ""}
-            hint="2h, 30min, 90s"
+            hint="2h, 30min; nothing: no bound"
             shown={budget.duration ? duration(budget.duration) : "no bound"}
             onSave={change("duration")}
           />

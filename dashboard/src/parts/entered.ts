@@ -18,6 +18,11 @@ export function numberOf(text: string): number {
   return found;
 }
 
+/** A bound of the budget: null, none, where nothing is written. */
+export function boundOf(text: string): number | null {
+  return text.trim() === "" ? null : numberOf(text);
+}
+
 /** How long a token is good: null, for ever, where nothing is written; days; or a duration, which the service reads. */
 export function lastingOf(text: string): number | string | null {
   const written = text.trim();

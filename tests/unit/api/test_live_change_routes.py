@@ -320,6 +320,19 @@ def test_a_clone_has_the_same_spec_and_newest_space_and_another_seed(api: ApiSer
     assert all(cloned[name] == original[name] for name in ("name", "tuner", "trial", "objective"))
 
 
+def test_null_takes_a_bound_of_the_budget_away_and_what_is_left_out_stays(api: ApiService, path: str) -> None:
+    def budget(answer: Any) -> tuple[int, Any, Any]:
+        found = answer.json()["budget"] if answer.status_code in {200, 201} else {}
+        return answer.status_code, found.get("trials"), found.get("duration")
+
+    assert budget(api.client.request("PATCH", path, json={"budget": {"duration": "1m"}})) == (200, 4, 60.0)
+    assert budget(api.client.request("PATCH", path, json={"budget": {"trials": None}})) == (200, None, 60.0)
+    assert budget(api.client.post(f"{path}/clone", json={"budget": {"trials": 3, "duration": None}})) == (201, 3, None)
+    assert budget(api.client.request("PATCH", path, json={"budget": {"duration": None}})) == (409, None, None)
+    refused = api.client.post(f"{path}/clone", json={"budget": {"duration": None}})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/budget")
+
+
 def test_a_clone_takes_a_name_and_a_seed_and_is_made_once_for_a_key(api: ApiService, path: str) -> None:
     body = {"name": "again", "seed": 11}
 

@@ -70,6 +70,31 @@ def test_trials_lowered_below_what_was_asked_for_end_the_experiment_with_those_i
     assert h.experiment.reason is ExperimentReason.BUDGET_REACHED
 
 
+def test_a_bound_can_be_taken_away_again_where_another_one_is_left(h: Harness) -> None:
+    h.run(trials=2, budget={"trials": 2, "parallel": 2})
+    assert h.asked_for() == []
+    with pytest.raises(ConflictError, match="needs trials, or a duration, or both"):
+        h.change(budget={"unbounded": frozenset({"trials"})})
+    h.change(budget={"duration_s": 60.0, "unbounded": frozenset({"trials"})})
+    assert (h.experiment.spec.budget.trials, h.experiment.spec.budget.duration_s) == (None, 60.0)
+    h.succeed(1)
+    assert h.asked_for() == [3]
+
+    with pytest.raises(ConflictError, match="cannot do without that bound"):
+        h.change(budget={"unbounded": frozenset({"duration_s"})})
+    h.change(budget={"trials": 9, "unbounded": frozenset({"duration_s"})})
+    assert (h.experiment.spec.budget.trials, h.experiment.spec.budget.duration_s) == (9, None)
+
+
+def test_a_grid_ends_without_a_bound_and_a_deterministic_search_keeps_its_duration(h: Harness) -> None:
+    h.begin(tuner=AlgorithmSpec(name="grid"), deterministic=True)
+    h.change(budget={"unbounded": frozenset({"trials"})})
+    assert h.experiment.spec.budget.trials is None
+
+    with pytest.raises(ConflictError, match="deterministic"):
+        h.change(budget={"unbounded": frozenset({"duration_s"})})
+
+
 def test_a_lowered_duration_that_is_over_stops_the_experiment(h: Harness) -> None:
     h.run(trials=1)
     h.after(60)

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from trials.wire.inputs import InputField
 from tuner_service.api.bodies.algorithm_faults import AUTO, algorithm_faults
@@ -436,4 +436,15 @@ def _entry_command(entry_point: str) -> list[str]:
 
 
 def budget_raise(body: BudgetRaiseBody) -> BudgetRaise:
-    return BudgetRaise(trials=body.trials, duration_s=body.duration, parallel=body.parallel, failures=body.failures)
+    unbounded: set[Literal["trials", "duration_s"]] = set()
+    if body.trials is None and "trials" in body.model_fields_set:
+        unbounded.add("trials")
+    if body.duration is None and "duration" in body.model_fields_set:
+        unbounded.add("duration_s")
+    return BudgetRaise(
+        trials=body.trials,
+        duration_s=body.duration,
+        parallel=body.parallel,
+        failures=body.failures,
+        unbounded=frozenset(unbounded),
+    )

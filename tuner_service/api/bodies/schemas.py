@@ -462,7 +462,7 @@ class ExperimentBody(Body):
 
 
 class BudgetRaiseBody(Body):
-    """New totals; a field left out stays as it is."""
+    """New totals; a field left out stays as it is. ``trials`` and ``duration``: null takes their bound away."""
 
     trials: int | None = Field(default=None, ge=1, le=MAX_TRIALS)
     parallel: int | None = Field(default=None, ge=1, le=MAX_PARALLEL)
