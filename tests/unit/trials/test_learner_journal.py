@@ -52,11 +52,15 @@ class LearnerOf:
     def __init__(self, coordinator: Coordinator, name: str = "left") -> None:
         self.coordinator, self.name = coordinator, name
         self.given: list[Any] = []
+        self.closing = False
         coordinator._heard.setdefault(name, 0)
         coordinator._decided.setdefault(name, {})
 
     def wants(self, demand: Demand, data: Any) -> None:
         self.given.append(data)
+
+    def ask(self, *, after: int, closing: bool) -> None:
+        self.closing = closing
 
     def says(self, *, demand: int | None = None, learnt: Sequence[int] = (), ended: bool = False) -> None:
         wanted = None if demand is None else {"batch_size": 2, "cur_learner_iter": demand}
@@ -82,6 +86,70 @@ def test_a_new_coordinator_is_told_the_same_story_and_asked_only_for_what_was_no
     assert told[-1] == ("learnt", "left", 2)
     assert again.asked == [5]
     assert learner.given == [["left1", "left1"], None]
+
+
+class Closing(Chosen):
+    """Closes its learner with the second batch; as long as it is told its story, there is no coordinator yet."""
+
+    coordinator: Coordinator | None = None
+
+    def sample(self, learner: str, demand: Demand) -> Sequence[Any] | None:
+        if demand.cur_learner_iter == 1 and self.coordinator is not None:
+            self.coordinator.close_learner(learner)
+        return super().sample(learner, demand)
+
+
+def closes(coordinator: Coordinator, name: str = "left") -> bool:
+    """Whether the learner is told to end when it is asked next."""
+    learner = LearnerOf(coordinator, name)
+    coordinator._ask(learner)  # type: ignore[arg-type]  # as a link
+    return learner.closing
+
+
+@pytest.mark.parametrize("is_said", [False, True])
+def test_a_learner_that_is_closed_is_closed_by_the_next_coordinator_too(tmp_path: Path, is_said: bool) -> None:
+    with a_coordinator(tmp_path, Chosen()) as coordinator:
+        coordinator.close_learner("left")
+        coordinator.close_learner("left")
+        assert closes(coordinator), "what is said to a learner is in the journal by then"
+    if is_said:
+        with a_coordinator(tmp_path, Chosen()) as coordinator:
+            LearnerOf(coordinator, "right").says(demand=0)
+    with a_coordinator(tmp_path, Chosen()) as coordinator:
+        assert closes(coordinator)
+        assert not closes(coordinator, "right")
+    assert (tmp_path / "journal").read_text().count("closing") == 1
+
+
+def test_what_the_chooser_closes_stands_before_what_it_has_chosen_with_it(tmp_path: Path) -> None:
+    """Killed at any moment, a new chooser is asked for the batch again or knows that the learner is closed."""
+    chooser = Closing()
+    with a_coordinator(tmp_path, chooser) as coordinator:
+        chooser.coordinator = coordinator
+        learner = LearnerOf(coordinator)
+        for number in range(2):
+            learner.says(demand=number)
+    path = tmp_path / "journal"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for count in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:count]))
+        again = Closing()
+        with a_coordinator(tmp_path, again) as coordinator:
+            again.coordinator = coordinator
+            learner = LearnerOf(coordinator)
+            for number in range(2):
+                learner.says(demand=number)
+            assert closes(coordinator)
+
+
+def test_a_snapshot_knows_which_learners_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "SHORTEN_BYTES", 0)
+    with a_coordinator(tmp_path, Shortened()) as coordinator:
+        coordinator.close_learner("left")
+        LearnerOf(coordinator).says(demand=0)
+    assert json.loads((tmp_path / "journal").read_text().splitlines()[0])["kind"] == "snapshot"
+    with a_coordinator(tmp_path, Shortened()) as coordinator:
+        assert closes(coordinator)
 
 
 def test_a_line_that_was_cut_off_by_a_kill_is_decided_again(tmp_path: Path) -> None:

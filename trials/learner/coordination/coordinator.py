@@ -71,6 +71,7 @@ class Coordinator:
         self._heard: dict[str, int] = {}  # by learner: the iteration up to which it was heard
         self._ended: dict[str, Ended] = {}
         self._closing: set[str] = set()
+        self._noted: set[str] = set()  # those of them that are in the journal
         try:
             for line in self._journal.lines():
                 self._fold(line)
@@ -105,7 +106,10 @@ class Coordinator:
         return {name: self._ended[name] for name in tasks}
 
     def close_learner(self, name: str) -> None:
-        """It ends after the iteration that runs. For the chooser, too."""
+        """It ends after the iteration that runs. For the chooser, too.
+
+        It is in the journal before the learner is told, and before whatever the chooser decides or hears next.
+        """
         learner_name(name)
         self._closing.add(name)
 
@@ -163,6 +167,7 @@ class Coordinator:
     def _ask(self, link: Link) -> None:
         if link.name in self._ended:
             return
+        self._note_closing()
         link.ask(after=self._heard[link.name], closing=link.name in self._closing)
 
     def _data_for(self, name: str, demand: Demand) -> list[Any] | None:
@@ -186,9 +191,14 @@ class Coordinator:
 
     # ── the story ───────────────────────────────────────────────────────────────────────────────
     def _record(self, line: Mapping[str, Any]) -> None:
+        self._note_closing()
         self._fold(self._journal.add(line))
         if self._journal.is_long and hasattr(self._chooser, "state_dict"):
             self._journal.replace(self._snapshot())
+
+    def _note_closing(self) -> None:
+        for name in sorted(self._closing - self._noted):
+            self._fold(self._journal.add({"kind": "closing", "learner": name}))
 
     def _fold(self, line: Mapping[str, Any]) -> None:
         """The same from the disk as when it happened."""
@@ -209,6 +219,9 @@ class Coordinator:
                 self._heard[name] = info.number
                 if hasattr(tell, "learnt"):
                     tell.learnt(name, info)
+            case "closing":
+                self._closing.add(name)
+                self._noted.add(name)
             case "ended":
                 self._ended[name] = from_plain(Ended, line["ended"], where="ended")
             case "snapshot":
@@ -223,6 +236,7 @@ class Coordinator:
             "decided": {name: list(found.items()) for name, found in self._decided.items()},
             "heard": self._heard,
             "ended": {name: to_plain(ended) for name, ended in self._ended.items()},
+            "closing": sorted(self._closing),
             "chooser": self._chooser.state_dict(),  # type: ignore[attr-defined]  # the caller has looked
         }
 
@@ -230,6 +244,7 @@ class Coordinator:
         self._id, self._heard = line["id"], dict(line["heard"])
         self._decided = {name: dict(found) for name, found in line["decided"].items()}
         self._ended = {name: from_plain(Ended, found, where="ended") for name, found in line["ended"].items()}
+        self._closing, self._noted = set(line["closing"]), set(line["closing"])
         self._chooser.load_state_dict(line["chooser"])  # type: ignore[attr-defined]  # it has a state
 
 
