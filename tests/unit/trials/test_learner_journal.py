@@ -295,3 +295,125 @@ def test_a_line_that_the_disk_had_no_room_for_is_not_there(tmp_path: Path, monke
     journal.close()
 
     assert [line["kind"] for line in Journal(tmp_path / "journal").lines()] == ["one", "three"]
+
+
+# ── interrupted ─────────────────────────────────────────────────────────────────────────────────
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_line_that_was_interrupted_before_it_was_on_the_disk_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    with monkeypatch.context() as patched:
+        patched.setattr(journals.os, "fdatasync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            journal.add({"kind": "one"})
+    journal.add({"kind": "two"})
+    journal.close()
+
+    assert [line["kind"] for line in Journal(tmp_path / "journal").lines()] == ["two"]
+
+
+@pytest.mark.parametrize("where", ["behind the line", "in the chooser"])
+def test_a_coordinator_that_was_interrupted_in_between_leaves_it_to_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It would ask its chooser again for what is decided, or tell it half."""
+
+    def add_and_interrupt(self: Journal, line: Any) -> Any:
+        add(self, line)
+        interrupt()
+
+    add, chooser = Journal.add, Chosen()
+    with a_coordinator(tmp_path, chooser) as coordinator:
+        learner = LearnerOf(coordinator)
+        with monkeypatch.context() as patched:
+            if where == "behind the line":
+                patched.setattr(Journal, "add", add_and_interrupt)
+            else:
+                patched.setattr(chooser, "handed_out", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                learner.says(demand=0)
+        for go_on in (
+            lambda: learner.says(demand=0),
+            lambda: coordinator.run({"left": {}}),
+            lambda: closes(coordinator),
+        ):
+            with pytest.raises(JournalError, match=r"was interrupted while it wrote .*journal.* make a new one"):
+                go_on()
+    again = Chosen()
+    with a_coordinator(tmp_path, again) as coordinator:
+        learner = LearnerOf(coordinator)
+        learner.says(demand=0)
+
+    assert (chooser.asked, again.asked, learner.given) == ([0], [], [["left0", "left0"]])
+    assert again.story == [("handed out", "left", 0, ["left0", "left0"])]
+
+
+def test_a_coordinator_whose_chooser_has_raised_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no such sample")
+
+    chooser = Chosen()
+    with a_coordinator(tmp_path, chooser) as coordinator:
+        learner = LearnerOf(coordinator)
+        with monkeypatch.context() as patched:
+            patched.setattr(chooser, "sample", fails)
+            with pytest.raises(OSError, match="no such sample"):
+                learner.says(demand=0)
+        learner.says(demand=0)
+    assert learner.given == [["left0", "left0"]]
+
+
+@pytest.mark.parametrize("what", [OSError(5, "Input/output error"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])
+def test_nothing_is_added_to_a_journal_that_has_lost_its_name_to_its_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: BaseException
+) -> None:
+    """What is written into the file that was replaced, nobody reads."""
+
+    def raised(_: str) -> None:
+        raise what
+
+    journal = Journal(tmp_path / "journal")
+    journal.add({"kind": "one"})
+    monkeypatch.setattr("trials.files.sync_folder", raised)  # it is called when the new one has the name
+    with pytest.raises(type(what)):
+        journal.replace({"kind": "snapshot"})
+    with pytest.raises(JournalError, match="make a new coordinator"):
+        journal.add({"kind": "two"})
+    journal.close()
+
+    assert [line["kind"] for line in Journal(tmp_path / "journal").lines()] == ["snapshot"]
+
+
+def test_a_snapshot_that_the_disk_had_no_room_for_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    journal = Journal(tmp_path / "journal")
+    with monkeypatch.context() as patched:
+        patched.setattr("trials.files.write_all", no_room)
+        with pytest.raises(OSError, match="No space"):
+            journal.replace({"kind": "snapshot"})
+    journal.add({"kind": "one"})
+    journal.close()
+
+    assert [line["kind"] for line in Journal(tmp_path / "journal").lines()] == ["one"]
+
+
+def test_what_an_earlier_coordinator_wrote_is_on_the_disk_before_it_is_acted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one may have been killed between writing its last line and syncing it."""
+    (tmp_path / "journal").write_bytes(b'{"kind":"one"}\n')
+    synced: list[int] = []
+    monkeypatch.setattr(journals.os, "fdatasync", lambda file: synced.append(journals.os.fstat(file).st_ino))
+    journal = Journal(tmp_path / "journal")
+    assert len(list(journal.lines())) == 1
+    journal.close()
+
+    assert synced == [(tmp_path / "journal").stat().st_ino]

@@ -6,7 +6,8 @@ import json
 import os
 import select
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +72,7 @@ class Coordinator:
         self._heard: dict[str, int] = {}  # by learner: the iteration up to which it was heard
         self._ended: dict[str, Ended] = {}
         self._closing: set[str] = set()
+        self._is_torn = False  # what it knows may be other than what is on the disk, or than what its chooser was told
         self._noted: set[str] = set()  # those of them that are in the journal
         try:
             for line in self._journal.lines():
@@ -87,7 +89,7 @@ class Coordinator:
         LearnerLostError for one that nobody is for ``lost_after_s``; LearnerRefusedError for one that is at another
         task, or was started with other info. What the chooser raises comes through as it is.
         """
-        self._journal.require_open()
+        self._require_whole()
         for name, info in _checked(tasks).items():
             _require_sendable(name, info)
             self._heard.setdefault(name, 0)
@@ -152,6 +154,10 @@ class Coordinator:
 
     def _take(self, link: Link, answer: Mapping[str, Any]) -> None:
         """What stands in an answer, or in the record of a learner that is gone."""
+        with self._undisturbed():
+            self._hear(link, answer)
+
+    def _hear(self, link: Link, answer: Mapping[str, Any]) -> None:
         name = link.name
         for plain in answer.get("learnt", ()):
             info: LearnInfo = from_plain(LearnInfo, plain, where="learnt")
@@ -167,7 +173,8 @@ class Coordinator:
     def _ask(self, link: Link) -> None:
         if link.name in self._ended:
             return
-        self._note_closing()
+        with self._undisturbed():
+            self._note_closing()
         link.ask(after=self._heard[link.name], closing=link.name in self._closing)
 
     def _data_for(self, name: str, demand: Demand) -> list[Any] | None:
@@ -188,6 +195,27 @@ class Coordinator:
                     "sample() returns JSON values, such as the names of files"
                 ) from error
         return decided[iteration]
+
+    # ── over an interruption ────────────────────────────────────────────────────────────────────
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """After an interruption (Ctrl-C) in it nobody goes on with this coordinator: it may know half of the story."""
+        self._require_whole()
+        self._is_torn = True
+        try:
+            yield
+        except Exception:  # of the chooser, or of the disk: then nothing has changed
+            self._is_torn = False
+            raise
+        self._is_torn = False
+
+    def _require_whole(self) -> None:
+        self._journal.require_open()
+        if self._is_torn:
+            raise JournalError(
+                f"this coordinator was interrupted while it wrote {self._journal.path} or asked its chooser; close it "
+                "and make a new one, with a new chooser, to go on"
+            )
 
     # ── the story ───────────────────────────────────────────────────────────────────────────────
     def _record(self, line: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trials.files import write_all, write_atomically
+from trials.files import is_still_there, write_all, write_atomically
 from trials.learner.coordination.frames import FRAME_BYTES
 
 SHORTEN_BYTES = 64 << 20  # so much behind the snapshot, or as much as that has, and it is written anew as a snapshot
@@ -52,11 +52,12 @@ class Journal:
                 end += len(line) + 1
                 yield self._read(line, number)
         os.ftruncate(self._file, end)
+        os.fdatasync(self._file)  # whoever wrote the last line may have been killed before it was on the disk
         self._size = end
 
     def add(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The line as it will be read. JournalError past LIMIT_BYTES, ValueError past LINE_BYTES, TypeError for what
-        JSON cannot say. After an OSError, as of a full disk, nothing of the line is there."""
+        JSON cannot say. After whatever else it raises, as of a full disk or a Ctrl-C, nothing of the line is there."""
         self.require_open()
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(data) > LINE_BYTES:
@@ -71,7 +72,7 @@ class Journal:
         try:
             write_all(self._file, data)
             os.fdatasync(self._file)
-        except OSError:
+        except BaseException:
             os.ftruncate(self._file, self._size)
             raise
         self._size += len(data)
@@ -88,11 +89,18 @@ class Journal:
         return self._size - self._snapshot_size > max(SHORTEN_BYTES, min(self._snapshot_size, LIMIT_BYTES // 4))
 
     def replace(self, line: Mapping[str, Any]) -> None:
-        """The one line stands for all before; in one step."""
+        """The one line stands for all before; in one step. Where it raises, nothing is added any more to a file that
+        may not have the name by now."""
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        write_atomically(str(self.path), data, durable=True)
-        os.close(self._file)
-        self._file, self._size, self._snapshot_size = self._opened(), len(data), len(data)
+        try:
+            write_atomically(str(self.path), data, durable=True)
+            replaced, self._file = self._file, self._opened()
+            os.close(replaced)
+        except BaseException as error:
+            if not isinstance(error, OSError) or not is_still_there(self.path, os.fstat(self._file)):
+                self.close()
+            raise
+        self._size = self._snapshot_size = len(data)
 
     def close(self) -> None:
         """It may be called again."""
