@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from trials.wire.plain import to_plain
-from trials.wire.values import written_alike
 from tuner_service.dispatcher import experiments, growth, importing
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
@@ -24,6 +23,7 @@ from tuner_service.dispatcher.step import Step
 from tuner_service.domain.errors import ConflictError, Fault, InputError, NotFoundError
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.rungs import NO_RUNGS, Rungs
+from tuner_service.domain.search_space import alike
 from tuner_service.domain.trial import SOURCE_CUSTOM, SOURCE_RETRY, Trial, TrialReason, TrialStatus
 
 GOING_ON = frozenset({ExperimentStatus.RUNNING, ExperimentStatus.PAUSED})
@@ -164,7 +164,7 @@ def _change_space(step: Step, xs: ExperimentState, command: SearchSpaceChanged) 
 
     Who sends it again before the first was committed changes nothing.
     """
-    if written_alike(command.search_space, xs.changed_space):
+    if alike(command.search_space, xs.changed_space):
         return
     _require_room(xs)
     growth.search_from_now_on(step, xs, command.search_space)

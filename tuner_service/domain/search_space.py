@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from trials.wire.values import value_key
+from trials.wire.values import value_key, written_alike
 from tuner_service.domain import comparing, counting, unit_cube
 from tuner_service.domain.errors import Fault, InputError, TemporarilyUnableError
 from tuner_service.domain.expressions import Expression
@@ -187,6 +187,22 @@ class SearchSpace:
     @property
     def _constraint_set(self) -> frozenset[str]:
         return frozenset(constraint.source for constraint in self.constraints)
+
+
+def alike(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """Whether both give trials the same values of the same types: 1 and 1.0 differ, but not as the end of a range.
+
+    A browser writes 1.0 as 1. None is like nothing else; what cannot be read is like what is written as it is.
+    """
+    if written_alike(one, other):
+        return True
+    if not one or not other or value_key(one) != value_key(other):
+        return False
+    try:
+        found, others = (parse_parameters(space) for space in (one, other))
+    except InputError:
+        return False
+    return all(sorted(map(repr, mine)) == sorted(map(repr, theirs)) for mine, theirs in zip(found, others, strict=True))
 
 
 def parse_search_space(data: Any) -> SearchSpace:

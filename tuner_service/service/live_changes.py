@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trials.wire.values import written_alike
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
     ExperimentChanged,
@@ -21,7 +20,7 @@ from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
 from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
 from tuner_service.domain.objectives import further_values
-from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.search_space import SearchSpace, alike, parse_search_space
 from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, Trial, TrialOutcome, TrialStatus
 from tuner_service.service.experiments import Creation, Experiments
 from tuner_service.service.parameters import parameters_faults, plain_faults
@@ -91,9 +90,9 @@ class LiveChanges:
 
     # ── the search space ────────────────────────────────────────────────────────────────────────
     async def change_space(self, experiment_id: ExperimentId, search_space: dict[str, Any]) -> None:
-        """``search_space`` must be valid. The space it has already, as it is written, makes no revision."""
+        """``search_space`` must be valid. The space it has already makes no revision."""
         newest = await asyncio.to_thread(self._newest_space, experiment_id)
-        if written_alike(search_space, newest):
+        if alike(search_space, newest):
             return
         if not newest and not (await asyncio.to_thread(self.experiments.find, experiment_id)).spec.is_search:
             message = f"experiment {experiment_id} is one training without a search; start a search beside it"

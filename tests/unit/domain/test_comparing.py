@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.domain.search_space import SearchSpace, parse_search_space
+from tuner_service.domain.search_space import SearchSpace, alike, parse_search_space
 
 
 def only(described: dict[str, Any]) -> SearchSpace:
@@ -117,3 +117,29 @@ def test_a_warm_start_takes_what_fits_and_fills_in_what_can_only_be_one_thing() 
     assert space.adapted({"layer": conv}) is None
     assert space.adapted({"x": 0.5, "layer": {"_name": "conv"}}) is None
     assert space.adapted("nothing") is None  # type: ignore[arg-type]  # what another experiment may have imported
+
+
+# ── what makes no revision ──────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("one", "other", "is_alike"),
+    [
+        (uniform(0.0, 1.0), uniform(0, 1), True),
+        ({"_type": "quniform", "_value": [0.0, 4.0, 1.0]}, {"_type": "quniform", "_value": [0, 4, 1]}, True),
+        (options({"_name": "a", "k": uniform(1.0, 2.0)}), options({"_name": "a", "k": uniform(1, 2)}), True),
+        (options(0.0, 1.0), options(0, 1), False),
+        (options(0, 1), options(False, True), False),
+        (uniform(0.0, 1.0), uniform(0, 2), False),
+        (uniform(0.0, 1.0), {"_type": "uniform", "_value": [0, 1]}, False),
+        ({"type": "odd", "low": 1}, {"type": "odd", "low": 1.0}, False),
+        ({"type": "odd", "low": 1}, {"low": 1, "type": "odd"}, True),
+    ],
+)
+def test_what_a_browser_writes_shorter_is_alike_unless_trials_would_be_given_another_type(
+    one: dict[str, Any], other: dict[str, Any], is_alike: bool
+) -> None:
+    beside = {"y": uniform(0.5, 1.0)}
+    assert alike({"x": one, **beside}, {**beside, "x": other}) is is_alike
+
+
+def test_no_space_is_like_another_one() -> None:
+    assert not alike({"x": uniform(0, 1)}, None)
