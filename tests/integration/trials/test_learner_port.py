@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -233,6 +234,24 @@ def test_a_name_belongs_to_one_process_at_a_time(port: LearnerPort) -> None:
     with pytest.raises(NameTakenError, match=rf"process {os.getpid()} is learner 'left'"):
         LearnerPort(OneTrial(), port.place, name="left")  # type: ignore[arg-type]  # what it uses of a trial
     assert heard(port)
+
+
+def test_a_learner_waits_for_one_of_another_container_that_has_its_pid_and_is_being_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = os.open(tmp_path / "left.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.write(lock, f"{os.getpid()} 1 4026531836 the same machine".encode())
+    waited: list[float] = []
+
+    def gone(pause_s: float) -> None:
+        waited.append(pause_s)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+    monkeypatch.setattr("trials.learner.coordination.port.time", SimpleNamespace(monotonic=lambda: 0.0, sleep=gone))
+    with LearnerPort(OneTrial(), tmp_path, name="left"):  # type: ignore[arg-type]  # what it uses of a trial
+        assert len(waited) == 1
+    os.close(lock)
 
 
 def test_a_folder_with_a_long_path_holds_a_socket(tmp_path: Path) -> None:

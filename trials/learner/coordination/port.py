@@ -33,10 +33,12 @@ from trials.learner.coordination.messages import (
 from trials.learner.hooks import Hook
 from trials.learner.priorities import checked_priorities
 from trials.learner.training_loop import ASKED_TO_STOP, LoopStopped, TrainingLoop
+from trials.processes.identity import identity
 from trials.session import Trial
 
 LOCK_WAIT_S = 30.0  # for the learner of the same name that was killed, and its workers
 LOCK_PAUSE_S = 0.05
+HOLDER_BYTES = 300  # of a lock's text
 GONE_AFTER_S = 600.0  # of a coordinator to which the learner had said that it has ended, as that waits for a learner
 LOOK_S = 0.2  # at whether the trial is asked to stop, while a coordinator is waited for
 PRIORITIES_LIMIT = 1 << 20  # of one iteration
@@ -325,21 +327,33 @@ class Driven(Hook):
 
 
 def _locked(path: Path, name: str) -> int:
-    """NameTakenError when another process, or this one, has it still after LOCK_WAIT_S."""
+    """NameTakenError when another process has it still after LOCK_WAIT_S, and at once where this one has it.
+
+    Between containers of one machine, too, which share its locks; other machines do not reach the socket beside it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     deadline = time.monotonic() + LOCK_WAIT_S
+    own = _own_identity()
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            if time.monotonic() > deadline or holder == str(os.getpid()):
+            holder = os.pread(descriptor, HOLDER_BYTES, 0).decode(errors="replace").strip()
+            if time.monotonic() > deadline or holder == own:
                 os.close(descriptor)
                 raise NameTakenError(
-                    f"process {holder} is learner {name!r} in {path.parent}; choose another name, or end it"
+                    f"process {holder.partition(' ')[0]} is learner {name!r} in {path.parent}; choose another name, or "
+                    "end it"
                 ) from None
             time.sleep(LOCK_PAUSE_S)
         else:
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            os.pwrite(descriptor, own.encode(), 0)
             return descriptor
+
+
+def _own_identity() -> str:
+    """Of this process and no other of the machine: in another container, one may have the same pid."""
+    own = identity(os.getpid())
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    return f"{own['pid']} {own['start_time']} {namespace} {own['boot_id']}"
