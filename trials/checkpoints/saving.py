@@ -69,31 +69,37 @@ class BackgroundSaver:
             self.finish()
             image = self._imaging.capture(state, step=step, index=index)
             stall = time.perf_counter() - begun
-            self._thread = WriterThread(
+            self._thread = thread = WriterThread(
                 target=self._write, args=(image, stall, value), name=f"checkpoint of step {step}", daemon=False
             )
-            self._thread.start()
+            thread.start()
         return stall
 
     def wait(self) -> None:
-        """Until nothing is being written, by this process."""
+        """Until nothing is being written, by this process.
+
+        A signal handler that calls it in the middle of a save waits for no thread that this save is about to start.
+        """
         self._be_own()
         with self._one_at_a_time:
-            if self._thread is not None and self._thread.ident is not None:
-                self._thread.join()
-                self._thread = None
+            thread = self._thread
+            if thread is not None and thread.is_alive():  # one that is being started may have its number already
+                thread.join()
 
     def _be_own(self) -> None:
         if self._process != os.getpid():
             # After a fork only the thread that forked exists in the child: the writer thread is its parent's, and the
             # lock may have been held by another one.
-            self._process, self._thread, self._error, self._imaging = os.getpid(), None, None, Imaging()
+            self._thread, self._error, self._imaging = None, None, Imaging()
             self._one_at_a_time = threading.RLock()
+            self._process = os.getpid()
 
     def finish(self) -> None:
         """As ``wait``; CheckpointNotSavedError when the last one could not be written, once."""
-        self.wait()
-        error, self._error = self._error, None
+        self._be_own()
+        with self._one_at_a_time:  # the error is of the one that was waited for, not of one that begins meanwhile
+            self.wait()
+            error, self._error = self._error, None
         if error is not None:
             raise error
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ENV_PRIORITIES = "TUNER_PRIORITIES"  # the file that a sampler outside the trial reads
 FILE_LIMIT_BYTES = 64 << 20  # then the file becomes PATH.1, in the place of an older one
@@ -87,22 +87,36 @@ class PriorityWriter:
         if len(data) > LINE_LIMIT_BYTES:
             raise ValueError(f"the priorities of {len(found.samples)} samples have {len(data)} bytes; report fewer")
         for _ in range(MOVES_LIMIT):
-            with self._path.open("ab", buffering=0) as file:
+            with self._path.open("a+b", buffering=0) as file:
+                _lock(file, fcntl.LOCK_SH)
                 status = os.fstat(file.fileno())
+                if not self._is_in_place(status):
+                    continue  # moved since it was opened: its reader may be through with it
                 if not status.st_size or status.st_size + len(data) <= self._limit:
                     file.write(data)
                     return
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                self._move_away(status)
+                self._move_away(file, status)
         with self._path.open("ab", buffering=0) as file:
             file.write(data)
 
-    def _move_away(self, status: os.stat_result) -> None:
-        """Several may find the file full at once: the first moves it, and the others leave the next one alone."""
-        with suppress(FileNotFoundError):
-            if os.path.samestat(self._path.stat(), status):
-                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+    def _move_away(self, file: IO[bytes], status: os.stat_result) -> None:
+        """Once nobody writes into it. Several may find it full at once: the first moves it, and the others leave the
+        next one alone."""
+        _lock(file, fcntl.LOCK_UN)
+        _lock(file, fcntl.LOCK_EX)
+        if self._is_in_place(status):
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+
+    def _is_in_place(self, status: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), status)
+        except FileNotFoundError:
+            return False
+
+
+def _lock(file: IO[bytes], how: int) -> None:
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(file, how)
 
 
 class PriorityReader:

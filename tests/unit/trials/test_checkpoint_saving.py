@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trials.checkpoints import saving
 from trials.checkpoints.file_format import Image, Imaging, read_image
 from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
 from trials.checkpoints.verified_files import write_image
@@ -240,3 +241,51 @@ def test_threads_that_save_at_once_do_so_one_after_the_other(recorder: Recorder)
     for record in recorder.records:
         state = read_image(recorder.folder / record.name).state
         assert set(state["w"].tolist()) == {state["n"]} == {record.step // 10}
+
+
+def test_a_signal_handler_that_waits_while_the_thread_is_being_started_joins_it_not(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has its number before it counts as started."""
+
+    class Starting(saving.WriterThread):
+        @property
+        def ident(self) -> int | None:
+            return super().ident or 4711
+
+        def start(self) -> None:
+            recorder.saver.wait()
+            super().start()
+
+    monkeypatch.setattr(saving, "WriterThread", Starting)
+    recorder.saver.save({}, step=1)
+    recorder.saver.finish()
+
+    assert [record.step for record in recorder.records] == [1]
+
+
+def test_whoever_waits_for_a_checkpoint_is_not_told_of_one_that_another_thread_saves_meanwhile(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = recorder.saver.wait
+
+    def fail_to_save() -> None:
+        if recorder.saver._one_at_a_time.acquire(blocking=False):  # else it would save once the other has been told
+            recorder.trouble = OSError(5, "the disk is broken")
+            recorder.saver.save({}, step=2)
+            wait()
+            recorder.saver._one_at_a_time.release()
+
+    def wait_and_be_interrupted() -> None:
+        wait()
+        if threading.current_thread() is threading.main_thread():
+            another = threading.Thread(target=fail_to_save)
+            another.start()
+            another.join(WAIT_S)
+
+    recorder.saver.save({}, step=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder.saver, "wait", wait_and_be_interrupted)
+        recorder.saver.finish()
+
+    assert [record.step for record in recorder.records] == [1]

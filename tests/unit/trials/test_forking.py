@@ -24,3 +24,15 @@ def test_a_system_that_does_not_tell_what_threads_do_has_none_that_sleep(tasks: 
     (tasks / "1").mkdir()
 
     assert forking.unsafe_to_fork() == "a thread of a library is at work"
+
+
+def test_a_thread_that_another_one_is_starting_is_not_joined(
+    tasks: Path,  # what the system tells
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Starting(threading.Thread):
+        ends_by_itself = True
+
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), Starting(name="checkpoint")])
+
+    assert forking.fork_if_safe() == (None, "thread 'checkpoint' runs")

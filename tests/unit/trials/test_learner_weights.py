@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -250,6 +251,53 @@ def test_two_processes_that_find_the_file_of_priorities_full_move_it_once(
     report_priorities(PriorityWriter(path, limit=200), [3], [1.0], step=3)
 
     assert [found.step for found in reader.read()] == [1, 2, 3]
+
+
+def test_no_priorities_go_into_a_file_that_was_moved_away_since_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader is through with it."""
+    path, opened = tmp_path / "p.jsonl", Path.open
+    reader = PriorityReader(path)
+    report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=0)
+    steps = [found.step for found in reader.read()]
+
+    def another_moves_it(self: Path, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Path, "open", opened)
+        file = self.open(*arguments, **options)
+        report_priorities(PriorityWriter(path, limit=200), [1], [1.0], step=1)
+        steps.extend(found.step for found in reader.read())
+        return file
+
+    monkeypatch.setattr(Path, "open", another_moves_it)
+    report_priorities(PriorityWriter(path), [2], [1.0], step=2)
+
+    assert steps + [found.step for found in reader.read()] == [0, 1, 2]
+
+
+def test_a_file_of_priorities_is_moved_away_once_nobody_writes_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flock = tmp_path / "p.jsonl", fcntl.flock
+    reader = PriorityReader(path)
+    report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=0)
+    steps = [found.step for found in reader.read()]
+    another = path.open("a+b", buffering=0)
+    flock(another, fcntl.LOCK_SH)
+
+    def wait_for_another(file: Any, how: int) -> None:
+        if how == fcntl.LOCK_EX and not another.closed:
+            with pytest.raises(BlockingIOError):
+                flock(file, how | fcntl.LOCK_NB)
+            assert path.stat().st_size
+            another.write(b'{"step": 1, "samples": [], "priorities": []}\n')
+            another.close()
+        flock(file, how)
+
+    monkeypatch.setattr("trials.learner.priorities.fcntl.flock", wait_for_another)
+    report_priorities(PriorityWriter(path, limit=200), [2], [1.0], step=2)
+
+    assert steps + [found.step for found in reader.read()] == [0, 1, 2]
 
 
 def test_a_report_of_priorities_that_is_too_large_is_refused(tmp_path: Path) -> None:
