@@ -134,7 +134,7 @@ class FakeHub:
         text = self.logs.get((str(key), stream), "").encode()
         start = offset if offset >= 0 else max(0, len(text) + offset)
         data = text[start : start + limit]
-        return LogChunk(request_id="1", data=data.decode(), end=start + len(data), size=len(text))
+        return LogChunk(request_id="1", data=data.decode(), begin=start, end=start + len(data), size=len(text))
 
 
 class DirectAnalyst:

@@ -1,7 +1,8 @@
 """Output of a process: written with a cap by who has its pipe, read by offset by whoever is asked for it.
 
 An offset counts the bytes of the stream since its start, so it stays true when the file is rotated. The file that is
-written now begins at the offset in ``<name>.start`` (0 where there is none); the one before it is ``<name>.1``.
+written now begins at the offset in ``<name>.start`` (0 where there is none); the one before it is ``<name>.1``. Beside
+the offset stands which file that is, by its inode: while a file is rotated it is ``<name>.1`` already.
 """
 # This module does without pathlib, whose import would add a tenth to the start of a supervisor.
 # ruff: noqa: PTH105
@@ -15,7 +16,8 @@ from contextlib import suppress
 
 from trials.files import open_file, write_all, write_atomically
 
-START_BYTES = 32  # of the file that holds a start
+START_BYTES = 64  # of the file that holds a start
+LOOKS = 10  # at files that are rotated meanwhile; that takes a trial which prints megabytes between two looks
 START_MAX = 1 << 62
 
 
@@ -35,7 +37,7 @@ class RotatedLog:
         """Append; bytes that cannot be written, as on a full disk, are counted and dropped: the trial must not wait."""
         try:
             if self._descriptor < 0:
-                self._start = max(self._start, _start_of(self._path))
+                self._start = max(self._start, _Files.of(self._path).start)
                 self._descriptor = self._open()
                 self._size = os.fstat(self._descriptor).st_size
             self._tell_start()
@@ -75,7 +77,8 @@ class RotatedLog:
     def _tell_start(self) -> None:
         """Before anything is written there: it would be read as what came before."""
         if not self._is_start_told:
-            write_atomically(f"{self._path}.start", str(self._start).encode())
+            inode = os.fstat(self._descriptor).st_ino
+            write_atomically(f"{self._path}.start", f"{self._start} {inode}".encode())
             self._is_start_told = True
 
     def _open(self) -> int:
@@ -88,37 +91,70 @@ class RotatedLog:
         raise OSError(errno.EINVAL, "it is no plain file", self._path)
 
 
-def _start_of(path: str) -> int:
+class _Files:
+    """Both files of a stream as they are at one moment; ``start`` is the offset at which the newer one begins."""
+
+    def __init__(self, told: tuple[int, int], current: tuple[int, int], older: tuple[int, int]) -> None:
+        """``told``: where a file begins, and its inode, 0 if that is not known; of the others size and inode."""
+        self.start, told_inode = told
+        (self.size, self.inode), (self.older_size, self.older_inode) = current, older
+        if (told_inode and self.older_inode == told_inode != self.inode) or (not told_inode and not self.start):
+            self.start += self.older_size  # it was rotated, and where the new one begins is not told yet
+
+    @classmethod
+    def of(cls, path: str) -> _Files:
+        return cls(_told(path), _size_of(path), _size_of(f"{path}.1"))
+
+    def are(self, other: _Files) -> bool:
+        """Whether none was rotated since; they may have grown."""
+        mine, its = (self.start, self.inode, self.older_inode), (other.start, other.inode, other.older_inode)
+        return mine == its
+
+
+def _told(path: str) -> tuple[int, int]:
     try:
         descriptor = open_file(f"{path}.start")
     except OSError:
-        return 0
+        return 0, 0
     try:
-        start = int(os.read(descriptor, START_BYTES))
+        start, *inode = map(int, os.read(descriptor, START_BYTES).split())
     except (OSError, ValueError):
-        return 0
+        return 0, 0
     finally:
         os.close(descriptor)
-    return start if 0 <= start <= START_MAX else 0
+    return (start, sum(inode[:1])) if 0 <= start <= START_MAX else (0, 0)
 
 
 def read_log(path: str, *, offset: int, limit: int) -> tuple[bytes, int, int]:
     """(bytes, offset after them, size of the stream). A negative offset counts from the end.
 
-    Bytes before the oldest kept file are gone: reading starts at what there is.
+    Bytes before the oldest kept file are gone: reading starts at what there is, so that whoever is given a range
+    that begins later than asked for knows what is missing. An offset beyond the end gives nothing, at the end.
     """
-    start = _start_of(path)
-    current, older = _size_of(path), _size_of(f"{path}.1")
-    size = start + current
+    files = _Files.of(path)
+    for _ in range(LOOKS):
+        data, begin = _read_of(path, files, offset, limit)
+        now = _Files.of(path)
+        if now.are(files):
+            break
+        files = now  # what was read may be of another file than it was taken for
+    end = begin + len(data)
+    return data, end, max(files.start + files.size, end)
+
+
+def _read_of(path: str, files: _Files, offset: int, limit: int) -> tuple[bytes, int]:
+    """And where it begins."""
+    size = files.start + files.size
     if offset < 0:
         offset += size
-    offset = min(max(offset, start - older if start else 0, 0), size)
+    oldest = files.start - files.older_size if files.start else 0
+    begin = min(max(offset, oldest, 0), size)
     data = b""
-    if offset < start:
-        data = _read(f"{path}.1", offset - (start - older), limit)
+    if begin < files.start:
+        data = _read(f"{path}.1", begin - oldest, limit)
     if len(data) < limit:
-        data += _read(path, max(0, offset + len(data) - start), limit - len(data))
-    return data, offset + len(data), max(size, offset + len(data))
+        data += _read(path, max(0, begin + len(data) - files.start), limit - len(data))
+    return data, begin
 
 
 def end_of(path: str, limit: int) -> str:
@@ -127,12 +163,13 @@ def end_of(path: str, limit: int) -> str:
     return data.decode(errors="replace").strip()
 
 
-def _size_of(path: str) -> int:
+def _size_of(path: str) -> tuple[int, int]:
+    """And its inode, which no file has where it is 0."""
     try:
         found = os.lstat(path)
     except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return 0, 0
+    return (found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else (0, 0)
 
 
 def _read(path: str, offset: int, limit: int) -> bytes:

@@ -18,6 +18,7 @@ RANK_LOG_LEAST_BYTES = 256 << 10
 RANK_STREAMS_INLINE = 16  # of one attempt, in Exited; what is beyond goes over HTTP before it, as long streams do
 MOST_BYTES = 4  # of a character in UTF-8
 _OF_RANK = re.compile(r"(stdout|stderr)-(0|[1-9][0-9]{0,8})")
+_FROM = re.compile(r"([a-z0-9-]+)@([1-9][0-9]{0,17})")
 _FILES = {"stdout": FILE_STDOUT, "stderr": FILE_STDERR, RESOURCES: FILE_RESOURCES}
 
 
@@ -34,6 +35,17 @@ def rank_of(stream: str) -> int | None:
 def file_of(stream: str) -> str | None:
     """Its name in the folder of an attempt; None for what is no stream."""
     return f"{stream}.log" if _OF_RANK.fullmatch(stream) else _FILES.get(stream)
+
+
+def name_from(stream: str, begin: int) -> str:
+    """Of a file that has a stream from the offset ``begin`` on, as it is sent to the service."""
+    return f"{stream}@{begin}" if begin else stream
+
+
+def stream_from(name: str) -> tuple[str, int]:
+    """The stream and the offset in such a name; what is no such name is a stream, from its beginning on."""
+    found = _FROM.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, 0)
 
 
 def stream_in(file: str) -> str | None:

@@ -147,7 +147,7 @@ class BlobWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """Answer to ReadLog. ``data`` is UTF-8 with replacement; ``end`` is the offset after it; ``size`` the file's."""
+    """Answer to ReadLog. ``data`` is UTF-8 with replacement, of the bytes from ``begin`` to ``end`` of ``size``."""
 
     kind: ClassVar[str] = "log_chunk"
     request_id: str
@@ -155,6 +155,7 @@ class LogChunk:
     end: int
     size: int
     error: str | None = None
+    begin: int | None = None  # later than asked for where what was before is not kept; None: of who does not say it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,9 +38,11 @@ class LogFollowing:
 
     def _taken(self, answer: Answer) -> str:
         end, size = int(answer.headers["log-end"]), int(answer.headers["log-size"])
+        gone = int(answer.headers["log-offset"]) - self._query["offset"]
         self._query |= {"offset": end, "attempt": int(answer.headers["log-attempt"])}
         self.has_ended = end >= size and answer.headers["log-ended"] == "true"
-        return answer.data.decode("utf-8", "replace")
+        missing = f"\n[{gone} bytes of the log before this are not kept any more]\n" if gone > 0 else ""
+        return missing + answer.data.decode("utf-8", "replace")
 
     def _mind(self, exc: UnreachableError, line: Line) -> None:
         """The service is gone, or it is there and the agent has not come back to it yet."""

@@ -429,7 +429,7 @@ class Experiments:
             raise NotFoundError("log", f"{attempt.key} {stream}", chunk.error)
         return LogPart(
             data=chunk.data,
-            offset=chunk.end - len(chunk.data.encode()) if offset < 0 else offset,
+            offset=chunk.end - len(chunk.data.encode()) if chunk.begin is None else chunk.begin,
             end=chunk.end,
             size=chunk.size,
             attempt=attempt.key.attempt,

@@ -27,7 +27,7 @@ from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound
 from trials.wire.launch import CheckpointRef
 from trials.wire.limits import LOG_INLINE_BYTES, OUTPUT_BYTES_LIMIT
-from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, whole_characters
+from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, stream_from, whole_characters
 from trials.wire.manifests import PIECE_BYTES as ASSET_PIECE_BYTES
 from trials.wire.manifests import digest_of_pieces, is_file_digest
 from trials.wire.messages import Launch, LogChunk, ToAgent, Welcome
@@ -216,8 +216,11 @@ class NodeFiles:
 
     def log_of(self, attempt: Attempt, stream: str) -> Path | None:
         """What was collected of it, if anything was."""
-        path = self._logs_of(attempt.key, attempt.nonce) / stream
-        return path if file_of(stream) is not None and path.is_file() else None
+        if file_of(stream) is None:
+            return None
+        folder = self._logs_of(attempt.key, attempt.nonce)
+        ends = (path for path in folder.glob(f"{stream}@*") if stream_from(path.name)[0] == stream)
+        return next((path for path in (folder / stream, *ends) if path.is_file()), None)
 
     def _logs_of(self, key: AttemptKey, nonce: str) -> Path:
         return self._received / LOGS / key.experiment_id / str(key.number) / f"{key.attempt}-{nonce}"
@@ -255,7 +258,7 @@ class NodeFiles:
             case "checkpoints":
                 self._require_attempt(agent_id, path)
                 target, limit = self._roots[CHECKPOINTS] / path, CHECKPOINT_BYTES_LIMIT
-            case "logs" if (stream := path.rsplit("/", 1)[-1]) != RESOURCES and file_of(stream) is not None:
+            case "logs" if _is_sent(stream_from(path.rsplit("/", 1)[-1])[0]):
                 self._require_attempt(agent_id, path)
                 target, limit = self._received / LOGS / path, LOG_BYTES_LIMIT
             case _:
@@ -425,10 +428,16 @@ def _sync(path: Path) -> None:
 
 
 def part_of_log(path: Path, *, offset: int, limit: int) -> LogChunk:
-    """As an agent answers: a negative offset counts from the end."""
+    """As an agent answers: a negative offset counts from the end. The name of the file says where it begins."""
+    _, first = stream_from(path.name)
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        start = max(0, size + offset) if offset < 0 else min(offset, size)
-        file.seek(start)
+        size = first + os.fstat(file.fileno()).st_size
+        begin = min(max(size + offset if offset < 0 else offset, first), size)
+        file.seek(begin - first)
         data = whole_characters(file.read(max(0, limit)), limit)
-    return LogChunk(request_id="", data=data.decode(errors="replace"), end=start + len(data), size=size)
+    text, end = data.decode(errors="replace"), begin + len(data)
+    return LogChunk(request_id="", data=text, begin=begin, end=end, size=size)
+
+
+def _is_sent(stream: str) -> bool:
+    return stream != RESOURCES and file_of(stream) is not None

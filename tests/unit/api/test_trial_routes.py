@@ -10,6 +10,7 @@ import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
+from trials.wire.messages import LogChunk
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
@@ -331,6 +332,20 @@ def test_a_negative_offset_reads_the_end_of_a_log(api: ApiService, experiment: s
     answer = api.client.get(f"/api/v1/trials/{experiment}/3/logs?offset=-4")
 
     assert (answer.text, answer.headers["log-offset"], answer.headers["log-ended"]) == ("6789", "6", "false")
+
+
+@pytest.mark.parametrize(("begin", "said"), [(40, "40"), (None, "44")])
+def test_a_range_whose_beginning_is_not_kept_any_more_says_where_it_begins(
+    api: ApiService, experiment: str, monkeypatch: pytest.MonkeyPatch, begin: int | None, said: str
+) -> None:
+    async def rotated(*_: object, **__: object) -> LogChunk:
+        return LogChunk(request_id="1", data="\ufffdthe", begin=begin, end=50, size=50)
+
+    monkeypatch.setattr(api.hub, "read_log", rotated)
+
+    answer = api.client.get(f"/api/v1/trials/{experiment}/3/logs?offset=3")
+
+    assert (answer.headers["log-offset"], answer.headers["log-end"]) == (said, "50")
 
 
 def test_a_log_of_an_agent_that_is_away_answers_503(api: ApiService, experiment: str) -> None:

@@ -12,12 +12,15 @@ from tuner_service.cli.main import _parse
 from tuner_service.cli.output.exit_codes import ExitCode
 from tuner_service.cli.verbs import logs
 from tuner_service.client import Answer, ProblemError, UnreachableError
+from tuner_service.program.following_logs import LogFollowing
+from tuner_service.program.reading import LogQuery
 
 GONE, AWAY = UnreachableError("no service answers"), ProblemError(503, {"detail": "its agent is away"})
 
 
 def piece(data: bytes, end: int, *, ended: bool = False) -> Answer:
     headers = {"log-attempt": "1", "log-end": str(end), "log-size": str(end), "log-ended": "true" if ended else "false"}
+    headers["log-offset"] = str(end - len(data))
     return Answer(status=200, headers=headers, data=data)
 
 
@@ -87,6 +90,28 @@ def test_it_ends_where_that_lasts_too_long_and_asks_less_and_less_often(
     assert "tuner logs -f 8f3k2/1" in capsys.readouterr().err
     assert logs.ABSENCE_S < service.now < logs.ABSENCE_S + 2 * logs.LONGEST_POLL_S
     assert len(service.offsets) < 25
+
+
+def test_what_the_node_keeps_no_more_is_said_beside_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    service = Service(piece(b"one\n", 4), piece(b"three\n", 20, ended=True))
+
+    assert followed(monkeypatch, service, "-f") == ExitCode.OK
+
+    said = capfdbinary.readouterr()
+    assert said.out == b"one\nthree\n"
+    assert b"10 bytes of the log before this are not kept any more" in said.err
+
+
+def test_a_program_that_follows_a_log_is_told_in_it() -> None:
+    following = LogFollowing(("8f3k2", 1), LogQuery(stderr=False, attempt=None, node=None, rank=None))
+    service = Service(piece(b"one\n", 4), piece(b"three\n", 20, ended=True))
+    line = SimpleNamespace(call=lambda ask: ask(service))
+
+    found = [following.look(line) for _ in range(2)]  # type: ignore[arg-type]
+
+    assert found == ["one\n", "\n[10 bytes of the log before this are not kept any more]\nthree\n"]
 
 
 @pytest.mark.parametrize(("trouble", "options"), [(GONE, ()), (AWAY, ()), (ProblemError(404, {}), ("-f",))])

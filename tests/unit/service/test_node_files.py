@@ -49,6 +49,14 @@ def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path
             files.upload(f"agent-{3 - node}", "logs", f"{place}-n{node}/stdout", size=1, digest=DIGEST)
         with pytest.raises(NotFoundError):
             files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stdout-0{node}", size=1, digest=DIGEST)
+        upload = files.upload(f"agent-{node}", "logs", f"{place}-n{node}/stdout-{node}@8", size=1, digest=DIGEST)
+        for name in ("resources@8", f"stdout-0{node}@8", "stdout@0", "stdout@x"):
+            with pytest.raises(NotFoundError):
+                files.upload(f"agent-{node}", "logs", f"{place}-n{node}/{name}", size=1, digest=DIGEST)
+        upload.target.parent.mkdir(parents=True)
+        upload.target.write_bytes(b"x")
+        assert files.log_of(replace(attempt, nonce=f"n{node}"), f"stdout-{node}") == upload.target
+        assert files.log_of(replace(attempt, nonce=f"n{node}"), "stdout") is None
 
 
 def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_path: Path) -> None:

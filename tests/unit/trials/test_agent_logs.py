@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from trials.agent.home import Home
 from trials.agent.log_chunks import log_chunk
+from trials.agent.moving import joined
 from trials.processes import logs
 from trials.processes.logs import RotatedLog, read_log
 from trials.wire.attempt import AttemptKey
-from trials.wire.log_streams import MOST_BYTES
+from trials.wire.log_streams import MOST_BYTES, stream_from
 from trials.wire.messages import LogChunk, ReadLog
 from tuner_service.service.node_files import part_of_log
 
@@ -91,6 +94,60 @@ def test_a_log_that_is_opened_again_goes_on(path: str) -> None:
     assert read_log(path, offset=0, limit=100) == (b"0123456789abcd", 14, 14)
 
 
+def test_a_file_that_is_rotated_while_it_is_read_is_not_taken_for_another(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RotatedLog(path, limit=10)
+    log.write(b"0123456789")
+    read = logs._read
+
+    def late(of: str, offset: int, limit: int) -> bytes:
+        monkeypatch.setattr(logs, "_read", read)
+        log.write(b"abcdef")  # rotates
+        return read(of, offset, limit)
+
+    monkeypatch.setattr(logs, "_read", late)
+    assert read_log(path, offset=3, limit=100) == (b"3456789abcdef", 16, 16)
+    log.close()
+
+
+def test_who_asks_for_what_is_gone_is_told_where_the_answer_begins(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    folder = home.attempt_folder(KEY, "n")
+    folder.mkdir(parents=True)
+    written(str(folder / "stdout.log"), b"0123456789" * 5 + b"end")
+
+    def asked(offset: int) -> tuple[int | None, str, int]:
+        chunk = log_chunk(home, ReadLog(request_id="r", key=KEY, nonce="n", stream="stdout", offset=offset, limit=100))
+        return chunk.begin, chunk.data, chunk.end
+
+    assert [asked(offset) for offset in (0, 45, 53, 99, -4)] == [
+        *((40, "0123456789end", 53), (45, "56789end", 53), (53, "", 53), (53, "", 53), (49, "9end", 53)),
+    ]
+
+
+def test_the_end_of_a_long_log_keeps_its_offsets_at_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, sent = Home(tmp_path / "home"), tmp_path / "sent"
+    folder = home.attempt_folder(KEY, "n")
+    folder.mkdir(parents=True)
+    sent.mkdir()
+    home.agent.mkdir(parents=True, exist_ok=True)
+    written(str(folder / "stdout.log"), b"0123456789abc", limit=100)
+    monkeypatch.setattr(joined, "LOG_BYTES", 5)
+    monkeypatch.setattr(joined, "upload", lambda draft, to: shutil.copy(draft, sent / to.rsplit("/", 1)[-1]))
+
+    joined._send_log(home, SimpleNamespace(folder=folder, nonce="n"), "stdout")  # type: ignore[arg-type]
+
+    (file,) = sent.iterdir()
+    assert stream_from(file.name) == ("stdout", 8)
+    found = [part_of_log(file, offset=offset, limit=100) for offset in (0, 10, 50, -2)]
+    assert [(chunk.begin, chunk.data, chunk.end) for chunk in found] == [
+        *((8, "89abc", 13), (10, "abc", 13), (13, "", 13), (11, "bc", 13)),
+    ]
+
+
 def test_a_stream_without_output_is_empty(path: str) -> None:
     assert read_log(path, offset=-10, limit=100) == (b"", 0, 0)
 
@@ -113,7 +170,8 @@ def test_offsets_stay_true_where_the_disk_is_full_while_the_file_is_rotated(
     with monkeypatch.context() as full:
         full.setattr(RotatedLog if failing == "_open" else logs, failing, refuse)
         log.write(b"lost")
-    assert read_log(path, offset=0, limit=200)[2] <= 100
+    assert read_log(path, offset=0, limit=200) == (b"0" * 99 + b"\n", 100, 100)
+    assert read_log(path, offset=100, limit=200) == (b"", 100, 100), "nothing comes twice"
     log.write(b"seen\n")
     log.close()
 

@@ -19,7 +19,7 @@ from trials.processes.logs import read_log
 from trials.stores import StoreError, clear, fetch, upload
 from trials.wire.files import FILE_RESOURCES
 from trials.wire.limits import LOG_INLINE_BYTES, RESOURCES_BYTES
-from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, stream_in
+from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, name_from, stream_in
 from trials.wire.manifests import is_file_digest
 from trials.wire.remote_files import LOGS, SECRETS, STAGING, remote
 from trials.wire.resources import STREAM
@@ -75,11 +75,12 @@ def _streams_of_ranks(folder: Path) -> list[str]:
 
 
 def _send_log(home: Home, held: HeldAttempt, stream: str) -> None:
-    data, _, _ = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_BYTES)
+    data, end, _ = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_BYTES)
+    name = name_from(stream, end - len(data))  # whoever has read up to some offset goes on there
     draft = home.agent / f"{HALF}{held.nonce}-{stream}"
     try:
         draft.write_bytes(data)
-        upload(draft, remote(LOGS, f"{held.folder.relative_to(home.attempts)}/{stream}"))
+        upload(draft, remote(LOGS, f"{held.folder.relative_to(home.attempts)}/{name}"))
     finally:
         draft.unlink(missing_ok=True)
 

@@ -79,6 +79,9 @@ class Reading:
             self._wait(exc)
             return None
         end, size = int(answer.headers["log-end"]), int(answer.headers["log-size"])
+        gone = int(answer.headers["log-offset"]) - self._query["offset"]
+        if gone > 0:
+            say(f"{gone} bytes of the log before this are not kept any more")
         # Pinned, so that a new attempt does not begin in the middle of the old one's log.
         self._query |= {"offset": end, "attempt": int(answer.headers["log-attempt"])}
         self.has_all = end >= size
