@@ -62,11 +62,12 @@ def main() -> int:
     options = parser.parse_args()
     machine = describe()
     found = train(options)
+    kinds = [kind for kind in TITLES if kind not in found["errors"]]
     alone: dict[str, list[dict[str, Any]]] = {kind: [] for kind in TITLES}
     for round_ in range(min(options.rounds, ALONE_ROUNDS)):
-        for kind in list(TITLES)[round_:] + list(TITLES)[:round_]:
+        for kind in kinds[round_:] + kinds[:round_]:
             alone[kind].append(train(options, kind))
-    memory = {kind: train(options, kind, "memory")["peak_mib"] for kind in ("none", *TITLES)}
+    memory = {kind: train(options, kind, "memory")["peak_mib"] for kind in ("none", *kinds)}
     command = f"python -m benchmarks.checkpoints --rounds {options.rounds}"
     kept = [*found["blocks"], {"alone": alone}, {"memory_mib": memory}]
     save(
@@ -106,6 +107,9 @@ def rows_of(
     without = [one["without_s"] for one in found["blocks"]]
     rows: list[Row] = [{"what": "no checkpoint", "ms/step": round(median(without) / steps * 1000, 1)}]
     for kind, title in TITLES.items():
+        if kind in found["errors"]:
+            rows.append({"what": title, "left out": found["errors"][kind]})
+            continue
         blocks = [one for one in found["blocks"] if one["kind"] == kind]
         row: Row = {"what": title}
         row["ms/step"] = round(median_of(blocks, "with_s") / steps * 1000, 1)

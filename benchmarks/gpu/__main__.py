@@ -63,12 +63,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a workload in a round (default: 2)")
     parser.add_argument("--workers", type=int, default=_workers(), help="of a loader (default: half of the cores)")
     parser.add_argument("--commit", default="", help="of the code, where its repository is not there")
+    parser.add_argument("--about", default="", metavar="TEXT", help="what else is to be known of the machine")
     options = parser.parse_args()
     if shutil.which("nvidia-smi") is None:
         print(NO_DEVICE)
         return 0
     machine = {**describe(), "device": _device(), "torch": _version_of_torch()}
     machine["commit"] = machine["commit"] or options.commit
+    machine |= {"note": options.about} if options.about else {}
     code, tested = run_tests(options.limit)
     rounds: list[Row] = []
     rows = [*tested, *fed(options, rounds), *saved(options, rounds)]
@@ -82,7 +84,7 @@ def run_tests(limit: float) -> tuple[int, list[Row]]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         reported = ["-o", "junit_logging=system-out", f"--junitxml={report}"]
-        command = [sys.executable, "-m", "pytest", "tests/gpu", *reported]
+        command = [sys.executable, "-m", "pytest", "tests/gpu", "-p", "no:benchmark", *reported]
         try:
             ran = subprocess.run(command, cwd=ROOT, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
@@ -158,7 +160,7 @@ def saved(options: argparse.Namespace, rounds: list[Row]) -> list[Row]:
     """``rounds`` gets what was measured."""
     training = argparse.Namespace(rounds=options.rounds, steps=STEPS, width=WIDTH, batch=BATCH, device="cuda")
     found: dict[str, Any] = train(training)
-    alone = {kind: [train(training, kind)] for kind in TITLES}
+    alone = {kind: [train(training, kind)] for kind in TITLES if kind not in found["errors"]}
     rounds += [*found["blocks"], {"alone": alone}]
     return rows_of_checkpoints(found, alone, None, STEPS)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 WARM_UP_BATCHES = 30
-SIDE, IMAGES, CLASSES = 224, 4_000, 1_000
+SIDE, IMAGES, CLASSES = 224, 1_000, 1_000
 ROWS, ROW_FLOATS = 64, 1 << 18  # 1 MiB a row
 LENGTH = 1_000_000  # of both: no epoch ends within a round
 

@@ -28,7 +28,7 @@ class AsyncDataLoader(Loader):
     - ``order``: ``"keyed"``, or ``"torch"`` for torch's own permutation of ``seed + epoch``.
     - ``chunk_size``: samples of one unit of work; found by measuring where it is not given.
     - ``worker_type``: ``"process"``, ``"thread"``, or ``"auto"``: threads where two load nearly twice as fast as one.
-    - ``num_workers="auto"``: none for samples that cost nothing, else one for each core, eight at most.
+    - ``num_workers="auto"``: none where a batch costs next to nothing, else one for each core, eight at most.
     - ``on_error="skip"``: samples that raise are left out and counted.
     - ``device``: batches arrive on this CUDA device, copied beside the computation; ``"cpu"`` leaves them in memory.
     - ``rank`` and ``world_size``: of data-parallel training; found by themselves where torch.distributed, torchrun or a

@@ -37,6 +37,9 @@ from trials.data.workers.together import Together, loads_single, loads_together
 
 BatchMaker = Prefetcher | InlineBatches
 CHEAP_SAMPLE_S = 50e-6  # with num_workers="auto", samples quicker than this are made in the calling process
+CHEAP_BATCH_S = (
+    5e-3  # … where the whole batch is quicker than this, too: a larger one is worth being made beside the trial
+)
 AUTO_WORKERS_LIMIT = 8
 _LOOK_SAMPLES = 16
 _DRAW_SAMPLES = 2
@@ -202,7 +205,7 @@ class OwnBatches:
         look = () if options.num_workers == 0 else self._look(position.seed)
         workers, worker_type = options.num_workers, options.worker_type
         if workers == "auto":
-            workers = self._worth_workers(inline, look)
+            workers = self._worth_workers(inline, look, self._largest_batch(position))
         if workers == 0 or (worker_type == "thread" and self._draws(inline, look)):
             return inline
         batch_size = self._largest_batch(position)
@@ -292,13 +295,15 @@ class OwnBatches:
             )
         return drawn
 
-    def _worth_workers(self, inline: InlineBatches, look: Sequence[Any]) -> int:
+    def _worth_workers(self, inline: InlineBatches, look: Sequence[Any], batch_size: int) -> int:
         """None where a batch costs less than handing it over, else one for each core."""
         if not look:
             return 1
         first_s = inline.time_of(look)  # it opens files and fills caches
-        if first_s < _SLOW_LOOK_S and inline.time_of(look) / len(look) < CHEAP_SAMPLE_S:
-            return 0
+        if first_s < _SLOW_LOOK_S:
+            sample_s = inline.time_of(look) / len(look)
+            if sample_s < CHEAP_SAMPLE_S and sample_s * batch_size < CHEAP_BATCH_S:
+                return 0
         return min(len(os.sched_getaffinity(0)), AUTO_WORKERS_LIMIT)
 
 
