@@ -1,12 +1,14 @@
 """Runs plans, in a process of their own.
 
-``python -m trials.tasks.plans DESCRIPTOR`` runs the plan that can be read there once; with an interval in milliseconds
-and a second descriptor it runs it again and again, and once more when the other end of that closes.
+``python -m trials.tasks.plans PLAN END`` runs the plan that can be read from the descriptor PLAN once, and writes into
+END when all of it has ended: a process may be made to leave with code 0 before. With an interval in milliseconds and a
+third descriptor it runs it again and again, and once more when the other end of that closes.
 """
 
 from __future__ import annotations
 
 import multiprocessing.spawn
+import os
 import select
 import sys
 import time
@@ -21,6 +23,7 @@ from trials.tasks.steps import CommandFailedError, read_plan, runner_of
 def main(arguments: list[str]) -> int:
     """The exit code of a command that failed; 1 after an exception, whose traceback is on standard error."""
     plan = read_plan(int(arguments[0]))
+    end = _End(int(arguments[1]))
     try:
         with importing_the_program():
             multiprocessing.spawn.prepare(placed(plan.prepare, here=str(Path.cwd()), path=sys.path))
@@ -29,15 +32,33 @@ def main(arguments: list[str]) -> int:
         return 1
     steps = [runner_of(step, run_nested=run_nested) for step in plan.steps]
     try:
-        if len(arguments) == 1:
+        if len(arguments) == 2:
             for step in steps:
                 _run(step)
         else:
-            _repeat(steps, interval_s=int(arguments[1]) / 1000, until_closed=int(arguments[2]))
+            _repeat(steps, interval_s=int(arguments[2]) / 1000, until_closed=int(arguments[3]))
     except CommandFailedError as error:
         sys.stderr.write(f"{error}\n")
         return error.code if error.code > 0 else 1
+    end.say()
     return 0
+
+
+class _End:
+    """The file of the runner that is told that all steps have ended."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003  the standard library takes it by position only
+        self._descriptor, self._status = descriptor, os.fstat(descriptor)
+        self._of_runner = f"/proc/{os.getppid()}/fd/{descriptor}"
+
+    def say(self) -> None:
+        """A step may have closed the descriptor, and opened another file under its number."""
+        try:
+            is_there = os.path.samestat(os.fstat(self._descriptor), self._status)
+        except OSError:
+            is_there = False
+        os.write(self._descriptor if is_there else os.open(self._of_runner, os.O_WRONLY | os.O_CLOEXEC), b".")
 
 
 def placed(prepare: Mapping[str, Any], *, here: str, path: Sequence[str]) -> dict[str, Any]:

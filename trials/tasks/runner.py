@@ -36,17 +36,47 @@ from trials.tasks.workspaces import Workspace, folder_of
 READ_BYTES = 1 << 16
 STOP_POLL_S = 0.05
 PLAN_RUNNER = (sys.executable, "-m", "trials.tasks.plans")
+LEFT_EARLY = "left with code 0 before its steps had ended (os._exit, or a library that ends the process)"
 
 
 @dataclass(kw_only=True)
 class Job:
-    """Processes that were started together. ``until`` is the descriptor that a repeated job waits for to close."""
+    """Processes that were started together. ``until`` is the descriptor that a repeated job waits for to close.
+
+    ``ends``: of each process that runs a plan, the file into which it writes once all its steps have ended.
+    """
 
     job_id: str
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    ends: list[int | None] = field(default_factory=list)
     until: int | None = None
     has_failed: bool = False
     has_own_output: bool = False
+
+    def failure(self) -> tuple[int, int, str] | None:
+        """Of the first process that did not end well: which one, its code, and why that is a failure."""
+        for index, process in enumerate(self.processes):
+            code = process.poll()
+            if code:
+                return index, code, f"ended with {f'code {code}' if code > 0 else f'signal {-code}'}"
+            if code == 0 and self._left_early(index):
+                return index, code, LEFT_EARLY
+        return None
+
+    def _left_early(self, index: int) -> bool:
+        descriptor = self.ends[index]
+        if descriptor is None:
+            return False
+        if not os.fstat(descriptor).st_size:
+            return True
+        os.close(descriptor)
+        self.ends[index] = None
+        return False
+
+    def close(self) -> None:
+        for descriptor in filter(None, self.ends):
+            os.close(descriptor)
+        self.ends.clear()
 
 
 class Runner:
@@ -179,8 +209,7 @@ class Runner:
             command = with_interpreter(tuple(instance["command"] or plan))
             output = self._own_output(job, instance["environment"], ranks=len(instances))
             try:
-                process = self._spawn([*command, *arguments], instance["environment"], passed, output=output)
-                job.processes.append(process)
+                self._begin(job, command, arguments, instance, passed, output=output)
             except OSError as error:
                 self._failed(job, index, f"cannot start {command[0]!r}: {error.strerror}", code=None)
                 break
@@ -190,6 +219,27 @@ class Runner:
         for descriptor in passed:
             os.close(descriptor)
         self._look()
+
+    def _begin(  # noqa: PLR0913  # what all instances have, and what this one has
+        self,
+        job: Job,
+        command: tuple[str, ...],
+        arguments: list[str],
+        instance: dict[str, Any],
+        passed: Sequence[int],
+        *,
+        output: tuple[int, ...],
+    ) -> None:
+        ends = [] if instance["command"] else [os.memfd_create("end")]
+        try:
+            words = [*command, *map(str, ends), *arguments]
+            process = self._spawn(words, instance["environment"], [*passed, *ends], output=output)
+        except BaseException:
+            for descriptor in ends:
+                os.close(descriptor)
+            raise
+        job.processes.append(process)
+        job.ends.append(ends[0] if ends else None)
 
     def _given_along(self, job: Job, order: dict[str, Any], passed: list[int]) -> tuple[tuple[str, ...], list[str]]:
         """A command for what has none, and arguments of all. Their descriptors are added to ``passed``."""
@@ -240,15 +290,16 @@ class Runner:
         self._is_saying_its_last = False
         for job in list(self._jobs.values()):
             codes = [process.poll() for process in job.processes]
-            failed = next(((i, code) for i, code in enumerate(codes) if code), None)
+            failed = None if job.has_failed else job.failure()
             if failed is not None:
-                index, code = failed
-                self._failed(job, index, f"ended with {f'code {code}' if code > 0 else f'signal {-code}'}", code=code)
+                index, code, why = failed
+                self._failed(job, index, why, code=code)
             if None not in codes and not self._has_said_all(job):
                 self._is_saying_its_last = True
             elif None not in codes:
                 del self._jobs[job.job_id]
                 self._let_go(job)
+                job.close()
                 if not job.has_failed:
                     self._tell({"event": "ended", "job": job.job_id, "failure": None})
 

@@ -56,6 +56,16 @@ def exit_well() -> None:
     sys.exit(0)
 
 
+def leave_at_once() -> None:
+    os._exit(0)
+
+
+def take_all_descriptors() -> None:
+    os.closerange(3, 256)
+    while os.open(Path(os.environ["NOTES"]) / "mine", os.O_WRONLY | os.O_CREAT) < 40:
+        pass
+
+
 def exit_badly() -> None:
     sys.exit("no such file")
 

@@ -250,6 +250,38 @@ def test_a_step_that_exits_well_ends_no_step_beside_or_after_it(session: GroupSe
         session.run(group, timeout_s=TIMEOUT_S)
 
 
+@pytest.mark.parametrize("where", ["task", "setup", "report"])
+def test_a_step_that_leaves_with_code_0_before_the_steps_have_ended_has_failed(
+    session: GroupSession, tmp_path: Path, where: str
+) -> None:
+    """Whoever says os._exit(0), or has a library that does, may have done anything or nothing."""
+    with TaskGroup() as group, Node("n"):
+        if where == "setup":
+            group.node_setup(SetupSteps(before=[steps.leave_at_once, steps.set_up_node]))
+        if where == "report":
+            group.report_step(steps.leave_at_once, interval_ms=1)
+        step = steps.leave_at_once if where == "task" else steps.set_up_task
+        Task(step, instance_setup=SetupSteps(after=[steps.leave_instance]), name="it")
+
+    with pytest.raises(TaskFailedError, match="left with code 0 before its steps had ended") as told:
+        session.run(group, timeout_s=TIMEOUT_S)
+
+    assert told.value.code == 0
+    what = {"task": "task 'n/it'", "setup": "a setup step", "report": "a report step"}[where]
+    assert (told.value.what, told.value.node) == (what, "n")
+    if where == "task":
+        assert notes(tmp_path) == []
+
+
+def test_a_step_may_close_all_descriptors_and_use_their_numbers(session: GroupSession, tmp_path: Path) -> None:
+    with TaskGroup() as group, Node("n"):
+        Task(steps.take_all_descriptors, instance_setup=SetupSteps(after=[steps.leave_instance]))
+    session.run(group, timeout_s=TIMEOUT_S)
+
+    assert notes(tmp_path) == ["instance left"]
+    assert (tmp_path / "mine").read_bytes() == b""
+
+
 def test_a_session_that_does_not_wait_for_a_long_grace_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
