@@ -30,7 +30,9 @@ class Lines:
     """Orders to a runner and events of it, over descriptors that this object owns."""
 
     def __init__(self, events: int, orders: int) -> None:
-        self._events, self._orders = events, orders
+        os.set_blocking(orders, False)
+        self._events, self.orders = events, orders
+        self._unsent = bytearray()
         self._rest = bytearray()
         self.is_lost = False
 
@@ -38,16 +40,35 @@ class Lines:
         return self._events
 
     def order(self, order: Order) -> None:
-        """Nothing where the other end is gone: ``read`` says so."""
-        with contextlib.suppress(OSError):
-            data = memoryview(json.dumps(order).encode() + b"\n")
-            while data:
-                data = data[os.write(self._orders, data) :]
+        """Nothing where the other end is gone: ``read`` says so. Nobody waits for one that does not read: what it does
+        not take now is sent by ``pass_on``."""
+        self._unsent += json.dumps(order).encode() + b"\n"
+        self.pass_on()
+
+    def pass_on(self, timeout_s: float | None = 0) -> bool:
+        """Send orders as far as they are taken; whether all of them were."""
+        poller = select.poll()
+        poller.register(self.orders, select.POLLOUT)
+        while self._unsent and poller.poll(None if timeout_s is None else timeout_s * 1000):
+            try:
+                del self._unsent[: os.write(self.orders, self._unsent)]
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._unsent.clear()
+        return not self._unsent
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent) and not self.is_lost
 
     def read(self) -> list[dict[str, Any]] | None:
-        """What the runner has said; waits for something. None when nothing more can come."""
+        """What the runner has said; waits for something, where orders have a descriptor of their own. None when nothing
+        more can come."""
         try:
             data = os.read(self._events, READ_BYTES)
+        except BlockingIOError:
+            return []
         except OSError:
             data = b""
         if not data:
@@ -62,21 +83,14 @@ class Lines:
 
     def close_orders(self) -> None:
         """As ``close``, and what the runner says until its end can still be read."""
-        self._say_quit()
-        os.close(self._orders)
-
-    def _say_quit(self) -> None:
-        """Where there is room: a runner that does not read is not waited for."""
-        poller = select.poll()
-        poller.register(self._orders, select.POLLOUT)
-        if poller.poll(0):
+        if not self._unsent:  # a runner that does not read is not waited for
             self.order(QUIT)
+        os.close(self.orders)
 
     def close(self) -> None:
         """The runner ends everything and itself."""
-        self._say_quit()
-        os.close(self._orders)
-        if self._events != self._orders:
+        self.close_orders()
+        if self._events != self.orders:
             os.close(self._events)
 
 
@@ -191,17 +205,26 @@ def heard(nodes: Mapping[str, tuple[Lines, Any]], timeout_s: float | None) -> li
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     poller = select.poll()
     living = {lines.fileno(): (name, read) for name, (lines, read) in nodes.items() if not lines.is_lost}
-    for descriptor in living:
-        poller.register(descriptor, select.POLLIN)
+    sending = {lines.orders: lines for lines, _ in nodes.values() if lines.has_unsent}
+    for descriptor in {*living, *sending}:
+        wanted = (select.POLLIN if descriptor in living else 0) | (select.POLLOUT if descriptor in sending else 0)
+        poller.register(descriptor, wanted)
     found: list[tuple[str, Event]] = []
     while living and not found:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = poller.poll(None if left is None else left * 1000)
         if not ready:
             break
-        for descriptor, _ in ready:
-            name, read = living[descriptor]
-            found += [(name, event) for event in read()]
+        for descriptor, events in ready:
+            if descriptor in sending and sending[descriptor].pass_on():
+                del sending[descriptor]
+                if descriptor in living:
+                    poller.modify(descriptor, select.POLLIN)
+                else:
+                    poller.unregister(descriptor)
+            if descriptor in living and events != select.POLLOUT:
+                name, read = living[descriptor]
+                found += [(name, event) for event in read()]
     return found
 
 

@@ -108,6 +108,7 @@ class TaskNode:
             while self._next in self._early:
                 self._lines.order(self._early.pop(self._next))
                 self._next += 1
+            self._lines.pass_on(None)
 
     def events(self) -> list[Event]:
         """What the runner has said since; waits a while for something."""

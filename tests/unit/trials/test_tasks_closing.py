@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from trials.tasks import NodeStartError, Task, TaskFailedError, meeting, trial_nodes
+from trials.tasks import nodes as nodes_here
 from trials.tasks.__main__ import AttemptSession
 from trials.tasks.meeting import LeaderLostError, Place, join
-from trials.tasks.nodes import LocalNodes
+from trials.tasks.nodes import LocalNodes, heard
 from trials.tasks.shares import Machine
 from trials.tasks.trial_nodes import TrialNodes, host
 
+SOON_S = 10.0  # for what happens at once, on a machine that is busy
 PLACE = Place(node=0, nodes=2, address="127.0.0.1", port=1, key="k")
 
 
@@ -93,6 +98,54 @@ def test_where_a_trial_is_stopped_a_process_that_leaves_at_once_leaves_the_other
         session.run(Task("true"))
 
     assert {"do": "stop", "grace_s": grace_s} in nodes.orders
+
+
+@pytest.mark.parametrize("kind", ["pipes", "socket"])
+def test_a_runner_that_does_not_read_its_orders_keeps_nobody_waiting_and_gets_them_once_it_does(kind: str) -> None:
+    """It was stopped, or waits for a disk: the time of a session holds all the same."""
+    if kind == "pipes":
+        (orders_out, orders), (events, events_in) = os.pipe(), os.pipe()
+    else:
+        own, other = (end.detach() for end in socket.socketpair())
+        orders_out, orders, events, events_in = other, own, own, os.dup(other)
+    lines = nodes_here.Lines(events, orders)
+    order = {"do": "run", "plan": "x" * 3_000_000}
+    within(SOON_S, lambda: (lines.order(order), lines.order({"do": "stop"})))
+    assert heard({"n": (lines, lines.read)}, 0.0) == []
+    os.write(events_in, b'{"event": "ready"}\n')
+    assert heard({"n": (lines, lines.read)}, None) == [("n", {"event": "ready"})]
+
+    read = b""
+    while read.count(b"\n") < 2:
+        heard({"n": (lines, lines.read)}, 0.0)
+        read += os.read(orders_out, 1 << 16)
+    assert [json.loads(line) for line in read.splitlines()] == [order, {"do": "stop"}]
+    assert not lines.has_unsent
+    lines.close()
+    assert json.loads(os.read(orders_out, 1 << 16)) == {"do": "quit"}
+    for descriptor in (orders_out, events_in):
+        os.close(descriptor)
+
+
+def test_what_a_runner_that_is_gone_was_to_be_told_is_forgotten() -> None:
+    (orders_out, orders), (events, events_in) = os.pipe(), os.pipe()
+    lines = nodes_here.Lines(events, orders)
+    lines.order({"do": "run", "plan": "x" * 3_000_000})
+    assert lines.has_unsent
+    for descriptor in (orders_out, events_in):
+        os.close(descriptor)
+
+    assert heard({"n": (lines, lambda: [{"event": "lost"}])}, None) == [("n", {"event": "lost"})]
+    assert not lines.has_unsent
+    lines.order({"do": "stop"})
+    lines.close()
+
+
+def within(seconds: float, work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive()
 
 
 def test_nodes_here_are_all_closed_where_somebody_does_not_wait_for_the_first(tmp_path: Path) -> None:
