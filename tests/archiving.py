@@ -15,14 +15,23 @@ from typing import Any
 
 from sqlalchemy import event, select
 
-from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_trial, an_experiment
+from tests.builders import (
+    EXPERIMENT_ID,
+    START,
+    a_checkpoint,
+    a_line,
+    a_metric,
+    a_trial,
+    an_attempt,
+    an_experiment,
+)
 from tests.contract.stores import changes_for
-from tuner_service.dispatcher.changes import MetricRow
+from tuner_service.dispatcher.changes import Changes, MetricRow
 from tuner_service.dispatcher.commands import ArchiveMoved
 from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentStatus
-from tuner_service.domain.trial import Trial, TrialStatus
+from tuner_service.domain.trial import AttemptStatus, Trial, TrialStatus
 from tuner_service.exports import archive as archive_work
 from tuner_service.exports.archive_process import ArchiveProcess
 from tuner_service.service.archiving import Archivist
@@ -118,8 +127,22 @@ def fill(store: SqlStore, *, trials: int = 6, reports: int = 50, experiment_id: 
     )
     found = [_trial(experiment_id, number) for number in range(1, trials + 1)]
     metrics = [_metric(experiment_id, n, s) for n in range(1, trials + 1) for s in range(1, reports + 1)]
+    ended = [
+        an_attempt(experiment_id=experiment_id, number=trial.number, status=AttemptStatus.EXITED) for trial in found
+    ]
+    blobs = {blob_of(trial.number): str(trial.number).encode() for trial in found}
+    kept = [
+        a_checkpoint(experiment_id=experiment_id, number=trial.number, digest=blob_of(trial.number), inline=True)
+        for trial in found
+    ]
     lines = tuple(a_line(experiment_id=experiment_id, line=line) for line in range(1, 10 + trials))
-    store.commit(changes_for(*found, experiment=experiment, lines=lines, metrics=metrics))
+    store.commit(changes_for(*found, experiment=experiment, lines=lines, metrics=metrics, blobs=blobs))
+    store.commit(Changes(attempts={attempt.key: attempt for attempt in ended}, checkpoints=kept))
+
+
+def blob_of(number: int) -> str:
+    """Which both experiments name."""
+    return f"{number:064x}"
 
 
 def _trial(experiment_id: str, number: int) -> Trial:
@@ -172,6 +195,7 @@ def one_life(database: str, home: str, experiment_id: str, verb: str, *, kill_at
         event.listen(engine, "before_cursor_execute", counted)
         event.listen(engine, "commit", lambda connection: counted(connection, None, "COMMIT"))
         found = life.store.queries.experiment(experiment_id)
-        if found is not None and (found.archive is None or found.archive.phase is ArchivePhase.ARCHIVED):
+        phase = None if found is None or found.archive is None else found.archive.phase
+        if found is not None and phase in {None, ArchivePhase.ARCHIVED}:
             life.ask(verb, experiment_id)
         assert life.archivist.work()

@@ -76,6 +76,12 @@ class MemoryMovedRows:
     def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
         return self._count(experiment_id) > count
 
+    def checkpoints(self, experiment_id: ExperimentId, *, limit: int) -> Sequence[Checkpoint]:
+        return list(self._rows[experiment_id].checkpoints.values())[:limit]
+
+    def remove(self, experiment_id: ExperimentId, *, limit: int) -> int:
+        raise AssertionError("removing some rows at a time is tested on databases")
+
     def held(self, experiment_id: ExperimentId) -> Held:
         rows = self._rows[experiment_id]
         return Held(self._count(experiment_id), sum(checkpoint.size for checkpoint in rows.checkpoints.values()))
@@ -233,6 +239,10 @@ class MemoryStore:
                 rows = self._rows[experiment.id] = _Rows(experiment=experiment)
             rows.experiment = experiment
             rows.code.update(experiment.spec.trial.blobs)
+        for experiment_id, archive in changes.removing.items():
+            if experiment_id in self._rows and experiment_id not in gone:
+                rows = self._rows[experiment_id]
+                rows.experiment = replace(rows.experiment, archive=archive)
         for (experiment_id, number), trial in changes.trials.items():
             if experiment_id not in gone:
                 self._rows[experiment_id].trials[number] = trial

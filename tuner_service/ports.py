@@ -137,8 +137,17 @@ class MovedRows(Protocol):
     def last_restored(self, moved: MovedMetrics) -> MetricKey | None:
         """The highest key among them that is there."""
 
+    def checkpoints(self, experiment_id: ExperimentId, *, limit: int) -> Sequence[Checkpoint]:
+        """Some of those that it has, as far as their removal asks for it; of damaged rows, too."""
+
+    def remove(self, experiment_id: ExperimentId, *, limit: int) -> int:
+        """Remove rows of its journal, then of its trials, which keep no metrics and checkpoints; how many. 0: all.
+
+        Only of an experiment whose row says that it is being removed, so that it never comes back without them.
+        """
+
     def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
-        """Whether it has so many metrics."""
+        """Whether it has so many metrics, lines of its journal, or trials."""
 
     def held(self, experiment_id: ExperimentId) -> Held:
         """Without a look at every row."""

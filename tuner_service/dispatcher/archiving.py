@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from tuner_service.dispatcher.commands import ArchiveMoved
+from tuner_service.dispatcher.commands import ArchiveMoved, CheckpointsDropped
 from tuner_service.dispatcher.items import MetricsReported
 from tuner_service.dispatcher.limits import MESSAGE_LIMIT
 from tuner_service.dispatcher.routing import LineKind
@@ -22,7 +22,13 @@ _WORDS = {
 
 
 def move(step: Step, command: ArchiveMoved) -> None:
-    """Along the arrows of ARCHIVE_TRANSITIONS, and only while the experiment has ended. ConflictError: not now."""
+    """Along the arrows of ARCHIVE_TRANSITIONS, and only while the experiment has ended. ConflictError: not now.
+
+    One that was set aside can be removed whatever it is, and nothing else: its rows are left as they are until then.
+    """
+    if command.experiment_id in step.state.set_aside and command.phase is ArchivePhase.REMOVING:
+        step.changes.removing[command.experiment_id] = Archive(phase=command.phase, upto=0, at=step.at)
+        return
     xs = step.find(command.experiment_id)
     before = xs.experiment.archive
     _require_ended(xs, command.phase)
@@ -36,6 +42,16 @@ def move(step: Step, command: ArchiveMoved) -> None:
         step.changes.named_assets.append((xs.id, command.made.asset))
     payload = {"phase": None if command.phase is None else command.phase.value, "message": command.message}
     step.journal(xs, LineKind.ARCHIVE_MOVED, payload)
+
+
+def drop_checkpoints(step: Step, command: CheckpointsDropped) -> None:
+    """With their blobs that nobody else names, before the experiment goes."""
+    if command.experiment_id not in step.state.set_aside:
+        xs = step.find(command.experiment_id)
+        archive = xs.experiment.archive
+        if archive is None or archive.phase is not ArchivePhase.REMOVING:
+            raise _wrong_phase(xs)
+    step.changes.dropped_checkpoints += command.checkpoints
 
 
 def require_all_metrics(xs: ExperimentState) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from trials.wire.attempt import AttemptKey
 from tuner_service.dispatcher.items import Queue
+from tuner_service.domain.archives import Archive
 from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.domain.trial import (
@@ -176,6 +177,7 @@ class Changes:
     snapshots: list[StoredSnapshot] = field(default_factory=list)  # the newest of (experiment, queue) is enough
     idempotency_keys: list[StoredIdempotencyKey] = field(default_factory=list)
     quota_groups: dict[str, QuotaGroup | None] = field(default_factory=dict)  # None: deleted
+    removing: dict[ExperimentId, Archive] = field(default_factory=dict)  # of those set aside
     deleted_experiments: list[ExperimentId] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -183,7 +185,7 @@ class Changes:
 
     def touched(self) -> Touched:
         """What they change, by name."""
-        touched = Touched(trials={experiment_id: set() for experiment_id in self.experiments})
+        touched = Touched(trials={experiment_id: set() for experiment_id in (*self.experiments, *self.removing)})
         by_experiment: dict[ExperimentId, set[int]] = {}
         for experiment_id, number in self.trials:
             by_experiment.setdefault(experiment_id, set()).add(number)

@@ -25,7 +25,7 @@ from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.experiment import Budget, CodeOrigin, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import Device, QuotaGroup
-from tuner_service.domain.trial import Parameters, TrialOutcome, TrialOutput
+from tuner_service.domain.trial import Checkpoint, Parameters, TrialOutcome, TrialOutput
 
 
 # ── from people; ``by``: the name of who asked for it, where it is known ─────────────────────────
@@ -137,6 +137,15 @@ class ArchiveMoved:
     phase: ArchivePhase | None
     made: ArchiveMade | None = None
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsDropped:
+    """Some of those of an experiment that is being removed, whose rows go before it."""
+
+    at: float
+    experiment_id: ExperimentId
+    checkpoints: tuple[Checkpoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -474,7 +483,7 @@ Change = (
 LiveChange = ExperimentChanged | TrialAdded | OutcomesImported | SearchSpaceChanged
 Request = (
     ExperimentCreated | ExperimentPaused | ExperimentResumed | ExperimentStopped | ExperimentDeleted | TrialStopped
-    | ArchiveMoved
+    | ArchiveMoved | CheckpointsDropped
     | TrialAsked | TrialTold | LiveChange | QuotaGroupSet | QuotaGroupDeleted
 )  # fmt: skip
 Command = (

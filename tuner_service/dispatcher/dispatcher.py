@@ -193,6 +193,9 @@ class Dispatcher:
             case c.ArchiveMoved():
                 archiving.move(step, command)
                 return []
+            case c.CheckpointsDropped():
+                archiving.drop_checkpoints(step, command)
+                return []
             case c.ExperimentChanged() | c.TrialAdded() | c.OutcomesImported() | c.SearchSpaceChanged():
                 return [live_changes.apply(step, command)]
             case c.TrialAsked():

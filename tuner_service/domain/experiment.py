@@ -51,6 +51,9 @@ class ExperimentReason(StrEnum):
     IDENTICAL_FAILURES = "identical_failures"  # the first trials all failed with the same error
 
 
+ASIDE = frozenset({ExperimentReason.ROWS_DAMAGED, ExperimentReason.SERVICE_FAULT})  # those of what was set aside
+
+
 class Goal(StrEnum):
     MINIMIZE = "minimize"
     MAXIMIZE = "maximize"
@@ -247,5 +250,4 @@ class Experiment:
     @property
     def has_ended_and_is_aside(self) -> bool:
         """Whether it has ended, and was set aside since: nothing but its removal can be asked of it."""
-        aside = {ExperimentReason.ROWS_DAMAGED, ExperimentReason.SERVICE_FAULT}
-        return self.status.has_ended and self.reason in aside
+        return self.status.has_ended and self.reason in ASIDE

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from trials.stores import StoreError
 from trials.wire.manifests import AssetFile, pieces_of, write_manifest
-from tuner_service.dispatcher.commands import ArchiveMade, ArchiveMoved, Command, ExperimentDeleted
+from tuner_service.dispatcher.commands import ArchiveMade, ArchiveMoved, CheckpointsDropped, Command, ExperimentDeleted
 from tuner_service.domain.archives import UNDER_WAY, Archive, ArchivePhase
 from tuner_service.domain.assets import AssetKind
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, TunerServiceError, UnavailableError
@@ -37,6 +37,7 @@ from tuner_service.service.assets.asset_store import DRAFT
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.assets.uploads import NewAsset
 
+MAX_NUMBER = 2**62  # beyond every trial
 CLEARED_ROWS = 500  # removed in one transaction
 AGAIN_S = 30.0  # after something could not be done
 STOP_AGAIN_S = 0.2  # after which a thread that still works is told once more to stop giving back
@@ -134,8 +135,7 @@ class Archivist:
                 case ArchivePhase.RESTORING:
                     self._restore(experiment, archive)
                 case _:
-                    self._clear([MovedMetrics(experiment.id, 1, experiment.next_number)])
-                    self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment.id)).result()
+                    self._remove(experiment.id)
                     return
             found = self.queries.experiment(experiment.id)
             archive = None if found is None else found.archive
@@ -192,6 +192,26 @@ class Archivist:
                 if not portion.size:
                     break
                 after = portion.last
+
+    def _remove(self, experiment_id: ExperimentId) -> None:
+        """Some rows at a time, and the experiment's own last: whoever is killed in between goes on here.
+
+        Its own row says that it is being removed, so that nothing else can be done with it until then.
+        """
+        self._clear([MovedMetrics(experiment_id, 1, MAX_NUMBER)])
+        while True:
+            with self._step():
+                found = self.rows.checkpoints(experiment_id, limit=self.cleared_rows)
+                if not found:
+                    break
+                at = self.clock.now()
+                dropped = CheckpointsDropped(at=at, experiment_id=experiment_id, checkpoints=tuple(found))
+                self.submit(dropped).result()
+        removed = 1
+        while removed:
+            with self._step():
+                removed = self.rows.remove(experiment_id, limit=self.cleared_rows)
+        self.submit(ExperimentDeleted(at=self.clock.now(), experiment_id=experiment_id)).result()
 
     def _give_back(self) -> None:
         """The room that rows had, a little at a time, until there is something else to do.

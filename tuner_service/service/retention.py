@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from tuner_service.dispatcher.commands import ArchiveMoved, Command, ExperimentDeleted
 from tuner_service.domain.archives import UNDER_WAY, ArchivePhase, holds_all
 from tuner_service.domain.errors import ConflictError
-from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.experiment import ASIDE, Experiment, ExperimentId
 from tuner_service.ports import Clock, MovedRows, Queries
 from tuner_service.service.archiving import Archivist
 from tuner_service.service.digests import digest_view
 from tuner_service.service.views import View, moment
 
-REMOVED_AT_ONCE = 5_000  # metrics, which are removed in the transaction that removes their experiment; of more, before
+REMOVED_AT_ONCE = 5_000  # rows that are removed in the transaction that removes their experiment; of more, before
 REPORT_BYTES = 130  # of a report with one metric in a database, its entries in indices included
 
 
@@ -58,10 +58,10 @@ class Retention:
     def is_large(self, experiment_id: ExperimentId) -> bool:
         """Whether its removal takes more than one step, or is for who moves its metrics to do in turn. Blocks.
 
-        One that was set aside goes in one step, whatever it has: nothing else can be done with it.
+        One that was set aside need not have ended.
         """
         found = self.queries.experiment(experiment_id)
-        if found is None or not found.status.has_ended or found.has_ended_and_is_aside:
+        if found is None or not (found.status.has_ended or found.reason in ASIDE):
             return False
         is_moved = found.archive is not None and found.archive.phase in UNDER_WAY
         return is_moved or self.rows.has_more_than(experiment_id, REMOVED_AT_ONCE)

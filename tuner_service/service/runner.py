@@ -34,6 +34,7 @@ from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.effects import Effect
 from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.dispatcher.totals import Totals
+from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from tuner_service.domain.experiment import Experiment
 from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
@@ -376,6 +377,9 @@ class Runner:
     def _unless_suspected(self, loaded: LoadedExperiment) -> LoadedExperiment:
         """Itself, or set aside as one at which the service fails; damaged rows are what has to be seen to first."""
         why = self.suspects.aside.get(loaded.experiment.id)
+        archive, has_ended = loaded.experiment.archive, loaded.experiment.status.has_ended
+        if archive is not None and archive.phase is ArchivePhase.REMOVING and not has_ended:
+            why = "it is being deleted, as it was asked for while it was set aside"
         return loaded if why is None or loaded.damage else self.store.set_aside(loaded, why)
 
     def _refuse(self, batch: list[tuple[Command, Future[None]] | None], error: UnavailableError) -> None:

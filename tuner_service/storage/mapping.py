@@ -96,6 +96,11 @@ class FieldMap(Generic[T]):
         """By column, what makes its value into that of the field; raises for one that is none."""
         return {name: decode for name, _, decode in self._codecs}
 
+    def encoded(self, name: str, value: Any) -> Any:
+        """What the column of that name holds where the field is ``value``."""
+        (encode,) = (encode for known, encode, _ in self._codecs if known == name)
+        return encode(value)
+
     def row(self, value: T, **extra: Any) -> Row:
         row = {name: encode(getattr(value, name)) for name, encode, _ in self._codecs}
         return row | extra

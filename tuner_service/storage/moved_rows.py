@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, delete, func, select, 
 
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
+from tuner_service.domain.trial import Checkpoint
 from tuner_service.ports import Held, MetricKey, MovedMetrics, Portion
 from tuner_service.storage import mapping, tables
 from tuner_service.storage.faults import translated
@@ -17,7 +18,15 @@ from tuner_service.storage.reading import by_index
 from tuner_service.storage.sql_queries import SqlQueries
 
 _m = tables.metrics
-_KEY = tuple_(_m.c.number, _m.c.attempt, _m.c.sequence)
+METRIC_KEY = ("number", "attempt", "sequence")
+_KEY = tuple_(*(_m.c[name] for name in METRIC_KEY))
+# With the keys of their rows; trials last, which have the others' rows with them.
+OF_AN_EXPERIMENT = (
+    (tables.journal, ("line",)),
+    (tables.decisions, ("line",)),
+    (tables.attempts, ("number", "attempt")),
+    (tables.trials, ("number",)),
+)
 PLAIN_COLUMNS = mapping.METRIC_COLUMNS[1:]  # of a row of a known experiment
 Begin = Callable[[], AbstractContextManager[Connection]]
 
@@ -71,9 +80,39 @@ class MovedRows:
 
     def has_more_than(self, experiment_id: ExperimentId, count: int) -> bool:
         name = mapping.text_in(experiment_id)  # of whoever asks
-        query = select(_m.c.number).where(_m.c.experiment_id == name).order_by(*_KEY.clauses)
+        many = [
+            select(table.c[key[0]]).where(table.c.experiment_id == name).order_by(*(table.c[part] for part in key))
+            for table, key in ((_m, METRIC_KEY), (tables.journal, ("line",)), (tables.trials, ("number",)))
+        ]
         with self._queries.reading() as connection:
-            return connection.execute(query.offset(count).limit(1)).first() is not None
+            return any(connection.execute(query.offset(count).limit(1)).first() is not None for query in many)
+
+    def checkpoints(self, experiment_id: ExperimentId, *, limit: int) -> list[Checkpoint]:
+        c = tables.checkpoints
+        query = select(c.c.number, c.c.attempt, c.c.sequence, c.c.digest).where(c.c.experiment_id == experiment_id)
+        with self._queries.reading() as connection:
+            found = connection.execute(query.order_by(c.c.number, c.c.attempt, c.c.sequence).limit(limit)).all()
+        unread = {"experiment_id": experiment_id, "nonce": "", "step": 0, "name": "", "size": 0, "inline": False}
+        return [
+            Checkpoint(number=number, attempt=attempt, sequence=sequence, digest=digest, **unread)  # type: ignore[arg-type]  # of many types
+            for number, attempt, sequence, digest in found
+        ]
+
+    def remove(self, experiment_id: ExperimentId, *, limit: int) -> int:
+        for table, names in OF_AN_EXPERIMENT:
+            key = [table.c[name] for name in names]
+            query = select(*key).where(table.c.experiment_id == experiment_id).order_by(*key).limit(limit)
+            with self._queries.reading() as connection:
+                keys = connection.execute(query).all()
+            if not keys:
+                continue
+            with translated(), self._begin() as connection:
+                by_index(connection)
+                upto = tuple_(*key) <= tuple_(*keys[-1])
+                connection.execute(delete(table).where(table.c.experiment_id == experiment_id, upto))
+            self._rows_went = True
+            return len(keys)
+        return 0
 
     def held(self, experiment_id: ExperimentId) -> Held:
         a, c = tables.attempts, tables.checkpoints

@@ -27,6 +27,7 @@ from sqlalchemy.sql.dml import Update
 
 from tuner_service.dispatcher.changes import Changes, MetricsCut, SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
+from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
@@ -225,10 +226,18 @@ class SqlStore:
                 connection.execute(update(s).where(s.c.id == session.id).values(used))
 
     def remove_experiment(self, experiment_id: ExperimentId) -> None:
-        """And everything of it; where no dispatcher has it in memory. Its metrics go some at a time."""
+        """And everything of it, some rows at a time; where no dispatcher has it in memory.
+
+        It is marked first: killed in between, the next service goes on with that.
+        """
+        self.commit(Changes(removing={experiment_id: Archive(phase=ArchivePhase.REMOVING, upto=0)}))
         moved, after = MovedMetrics(experiment_id, 1, MAX_NUMBER), (0, 0, 0)
         while (portion := self.moved_rows.clear(moved, after=after, limit=REMOVED_AT_ONCE)).size:
             after = portion.last
+        while found := self.moved_rows.checkpoints(experiment_id, limit=REMOVED_AT_ONCE):
+            self.commit(Changes(dropped_checkpoints=list(found)))
+        while self.moved_rows.remove(experiment_id, limit=REMOVED_AT_ONCE):
+            pass
         self.commit(Changes(deleted_experiments=[experiment_id]))
 
     def unnamed_blobs(self) -> dict[str, int]:
@@ -331,6 +340,8 @@ class _Writing:
         _put(connection, tables.algorithm_snapshots, [mapping.SNAPSHOTS.row(s) for s in changes.snapshots])
         _put(connection, tables.idempotency_keys, [mapping.KEYS.row(k) for k in changes.idempotency_keys])
         _put_quota_groups(connection, changes.quota_groups)
+        for experiment_id, archive in changes.removing.items():
+            _mark(connection, experiment_id, archive=mapping.EXPERIMENTS.encoded("archive", archive))
         for experiment_id in changes.deleted_experiments:
             unsure |= _delete_experiment(connection, experiment_id)
             self.forget()
@@ -375,6 +386,12 @@ def prune(connection: Connection, *, before: float) -> None:
     blobs.remove(connection, list(connection.scalars(select(b.c.digest).where(b.c.at < before, *_named_by_nobody()))))
 
 
+def _mark(connection: Connection, experiment_id: ExperimentId, **columns: Any) -> None:
+    """Whatever else stands in its row."""
+    e = tables.experiments
+    connection.execute(update(e).where(e.c.id == experiment_id).values(columns))
+
+
 def _drop_sessions(connection: Connection, ids: Sequence[str]) -> None:
     if ids:
         connection.execute(delete(tables.sessions).where(tables.sessions.c.id.in_(ids)))
@@ -404,6 +421,7 @@ def _without_deleted(changes: Changes) -> Changes:
         snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
         idempotency_keys=[k for k in changes.idempotency_keys if k.experiment_id not in gone],
         quota_groups=changes.quota_groups,
+        removing={k: archive for k, archive in changes.removing.items() if k not in gone},
         deleted_experiments=changes.deleted_experiments,
     )
 

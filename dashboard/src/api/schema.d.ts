@@ -406,7 +406,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Experiment
-         * @description Remove an ended experiment and everything of it. 202: it has many metrics, and is gone when they are.
+         * @description Remove an ended experiment and everything of it. 202: it has many rows, and is gone when they are.
          */
         delete: operations["delete_experiment"];
         options?: never;
@@ -9865,7 +9865,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is gone when its many metrics are */
+            /** @description It is gone when its many rows are */
             202: {
                 headers: {
                     [name: string]: unknown;

@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event, func, select, update
 
-from tests.archiving import WithoutProcess, a_life, fill, one_life, rows_of
-from tests.builders import EXPERIMENT_ID
+from tests.archiving import Life, StillClock, WithoutProcess, a_life, fill, one_life, rows_of
+from tests.builders import EXPERIMENT_ID, START
 from tests.contract.stores import OTHER_ID
 from tests.forked import Child
 from tests.postgresql import the_server
+from tuner_service.dispatcher.commands import ExperimentResumed
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError, StorageError
 from tuner_service.ports import MovedMetrics
-from tuner_service.storage.moved_rows import page_of
+from tuner_service.storage import tables
+from tuner_service.storage.engine import open_store
+from tuner_service.storage.moved_rows import OF_AN_EXPERIMENT, page_of
 
 pytest.importorskip("pyarrow.parquet", reason="pip install 'tuner-service[parquet]'")
 
@@ -164,6 +168,83 @@ def test_what_is_deleted_goes_some_rows_at_a_time_and_leaves_nothing(database: s
         assert life.store.queries.experiment(EXPERIMENT_ID) is None
         assert rows_of(life.store) == []
         assert len(rows_of(life.store, OTHER_ID)) == TRIALS * REPORTS
+
+
+def rows_left(database: str | Path, experiment_id: str = EXPERIMENT_ID) -> dict[str, int]:
+    """Of an experiment in every table, where there are any; read by itself, whatever can be read of them."""
+    store = open_store(database, StillClock())
+    try:
+        found = {}
+        with store.queries.reading() as connection:
+            for table in (tables.experiments, tables.metrics, tables.checkpoints, *(t for t, _ in OF_AN_EXPERIMENT)):
+                column = table.c.id if table is tables.experiments else table.c.experiment_id
+                found[table.name] = connection.scalar(select(func.count()).where(column == experiment_id)) or 0
+            found["blobs"] = connection.scalar(select(func.count()).select_from(tables.blobs)) or 0
+        return {name: count for name, count in found.items() if count}
+    finally:
+        store.close()
+
+
+def make_unreadable(database: str | Path) -> None:
+    """Two values of one experiment, which has not ended, and of which an attempt runs."""
+    store = open_store(database, StillClock())
+    with store.begin() as connection:
+        e, a = tables.experiments, tables.attempts
+        running = {"status": "running", "ended_at": None, "spec": "{"}
+        connection.execute(update(e).where(e.c.id == EXPERIMENT_ID).values(running))
+        mine = a.c.experiment_id == EXPERIMENT_ID
+        connection.execute(update(a).where(mine, a.c.number == 1).values(status="running"))
+        connection.execute(update(a).where(mine, a.c.number == 2).values(holdings="{"))
+    store.close()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_killed_at_every_statement_of_its_removal_it_never_comes_back_half(
+    database: str | Path, tmp_path: Path, is_damaged: bool
+) -> None:
+    """Its row says that it is being removed from the first statement that removes anything on."""
+    filled(database, tmp_path, reports=5)
+    others = rows_left(database, OTHER_ID)
+    if is_damaged:
+        make_unreadable(database)
+    whole, kill_at = rows_left(database), 1
+    while in_a_fork(database, tmp_path, "remove", kill_at) is not None and rows_left(database).get("experiments"):
+        left = rows_left(database)
+        store = open_store(database, StillClock())
+        (found,) = [one for one in store.queries.experiments() if one.id == EXPERIMENT_ID]
+        store.close()
+        assert left == whole or (found.archive is not None and found.archive.phase is ArchivePhase.REMOVING)
+        with a_life(database, tmp_path, files=WithoutProcess) as life:
+            assert left == whole or refusal_of(life), "nothing can be done with what is left"
+        kill_at += 3
+
+    assert kill_at > 9, "it was killed some times"
+    assert rows_left(database).keys() == {"blobs"}
+    assert rows_left(database, OTHER_ID) == others, "what both name stays, too"
+
+
+def refusal_of(life: Life) -> str:
+    with pytest.raises(ConflictError) as refused:
+        life.runner.submit(ExperimentResumed(at=START, experiment_id=EXPERIMENT_ID)).result()
+    return str(refused.value)
+
+
+def test_everything_of_it_goes_some_rows_at_a_time(tmp_path: Path) -> None:
+    filled(tmp_path / "tuner.db", tmp_path)
+    with a_life(tmp_path / "tuner.db", tmp_path) as life:
+        life.archivist.cleared_rows = 4
+        removed: list[int] = []
+
+        def counted(_: object, cursor: Any, statement: str, *__: object) -> None:
+            if statement.startswith("DELETE"):
+                removed.append(cursor.rowcount)
+
+        event.listen(life.store._writer.engine, "after_cursor_execute", counted)
+        life.ask("remove")
+        assert life.archivist.work()
+
+    assert max(removed) <= 4
+    assert sum(removed) > TRIALS * REPORTS
 
 
 def free_pages(database: Path) -> int:

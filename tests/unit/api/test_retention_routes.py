@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.api_service import ApiService, an_api_service
@@ -10,7 +12,7 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ArchiveMoved, ExperimentDeleted
 from tuner_service.dispatcher.state import SetAside
 from tuner_service.domain.archives import ArchivePhase
-from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.service import retention
 from tuner_service.service.retention import Retention
 
@@ -81,3 +83,26 @@ def test_what_has_damaged_rows_goes_however_much_it_has(api: ApiService, monkeyp
     assert api.client.delete(f"{EXPERIMENTS}/{experiment_id}").status_code == 204
 
     assert isinstance(api.runner.commands[-1], ExperimentDeleted)
+
+
+@pytest.mark.parametrize("status", [ExperimentStatus.PAUSED, ExperimentStatus.COMPLETED])
+def test_what_was_set_aside_and_has_much_goes_some_rows_at_a_time(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch, status: ExperimentStatus
+) -> None:
+    monkeypatch.setattr(retention, "REMOVED_AT_ONCE", 0)
+    experiment_id = api.create()
+    found = api.queries.experiment(experiment_id)
+    assert found is not None
+    shown = replace(found, status=status, reason=ExperimentReason.ROWS_DAMAGED)
+    api.store.commit(
+        Changes(experiments={experiment_id: shown}, trials={(experiment_id, 1): a_trial(experiment_id=experiment_id)})
+    )
+    api.store.commit(Changes(metrics=[a_metric(experiment_id=experiment_id)]))
+    api.runner._dispatcher.state.set_aside[experiment_id] = SetAside(why="its rows are damaged")
+
+    assert api.client.delete(f"{EXPERIMENTS}/{experiment_id}").status_code == 202
+
+    found = api.queries.experiment(experiment_id)
+    assert found is not None
+    assert found.archive is not None
+    assert found.archive.phase is ArchivePhase.REMOVING

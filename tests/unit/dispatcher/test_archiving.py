@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import EXPERIMENT_ID
+from tests.builders import EXPERIMENT_ID, a_checkpoint
 from tests.unit.dispatcher.harness import STOPPED, Harness, an_intermediate
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.items import Queue
+from tuner_service.dispatcher.state import SetAside
 from tuner_service.domain.archives import ARCHIVE_TRANSITIONS, Archive, ArchivePhase, holds_all
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import AlgorithmSpec
@@ -164,3 +165,33 @@ def test_the_trials_it_is_about_are_ranges_around_those_that_stay() -> None:
     assert numbers(2, 3, upto=5) == ((1, 1), (4, 5))
     assert numbers(1, upto=1) == ()
     assert numbers(upto=0) == ()
+
+
+def test_what_was_set_aside_is_marked_as_being_removed_and_nothing_else_can_be_done_with_it(h: Harness) -> None:
+    h.dispatcher.state.set_aside[EXPERIMENT_ID] = SetAside(why="its rows are damaged")
+    for phase in (ArchivePhase.WRITING, None):
+        with pytest.raises(ConflictError, match="damaged"):
+            moved(h, phase)
+
+    moved(h, ArchivePhase.REMOVING)
+
+    assert h.changes.removing == {EXPERIMENT_ID: Archive(phase=ArchivePhase.REMOVING, upto=0, at=h.at)}
+    assert h.changes.touched().trials == {EXPERIMENT_ID: set()}
+    dropped(h)
+    assert h.changes.dropped_checkpoints == [a_checkpoint()]
+
+
+def test_checkpoints_go_before_an_experiment_only_while_it_is_being_removed(h: Harness) -> None:
+    with pytest.raises(ConflictError):
+        dropped(h)
+    moved(h, ArchivePhase.WRITING)
+    with pytest.raises(ConflictError):
+        dropped(h)
+    moved(h, ArchivePhase.REMOVING)
+    dropped(h)
+
+    assert h.changes.dropped_checkpoints == [a_checkpoint()]
+
+
+def dropped(h: Harness) -> None:
+    h.handle(c.CheckpointsDropped(at=h.at, experiment_id=EXPERIMENT_ID, checkpoints=(a_checkpoint(),)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import EXPERIMENT_ID, START, a_spec
+from tests.builders import EXPERIMENT_ID, START, a_spec, an_experiment
 from tests.memory_store import MemoryStore
 from tests.waiting import wait_until
 from trials.wire.attempt import AttemptKey
@@ -21,6 +21,7 @@ from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.items import Queue, ResultsImported, Suggested, Taken
 from tuner_service.dispatcher.step import TrialStep
+from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.service.hanging_commits import HANGS_S, CommitTimer
@@ -567,6 +568,20 @@ def test_damaged_rows_are_called_that_also_where_no_time_can_pass_for_another(
     with pytest.raises(ConflictError, match="its rows are damaged: 'counts'"):
         world.do(paused("damaged"))
     world.do(paused("other"))
+
+
+def test_one_that_was_being_removed_while_it_was_set_aside_is_not_gone_on_with_at_the_next_start() -> None:
+    """Some of its rows are gone, and those that are left may fit together."""
+    world = World()
+    world.store.commit(Changes(experiments={EXPERIMENT_ID: an_experiment(id=EXPERIMENT_ID)}))
+    world.store.commit(Changes(removing={EXPERIMENT_ID: Archive(phase=ArchivePhase.REMOVING, upto=0)}))
+    world.runner.start()
+
+    with pytest.raises(ConflictError, match="it is being deleted"):
+        world.do(paused())
+    assert not world.orders(e.StartWorker)
+    world.do(c.ExperimentDeleted(at=START, experiment_id=EXPERIMENT_ID))
+    world.runner.close()
 
 
 def test_who_is_at_work_when_the_service_fails_is_set_aside_whoever_gave_it_something_to_do(

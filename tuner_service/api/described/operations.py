@@ -84,7 +84,7 @@ def _picture(media: Mapping[str, Any]) -> Operation:
 _REMOVED = Operation(answers={204: Answer(description="It is gone")})
 _DELETED = Operation(
     answers={
-        202: Answer(description="It is gone when its many metrics are"),
+        202: Answer(description="It is gone when its many rows are"),
         204: Answer(description="It is gone"),
     }
 )

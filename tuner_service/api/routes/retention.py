@@ -50,7 +50,7 @@ async def unarchive_experiment(
 async def delete_experiment(
     request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
-    """Remove an ended experiment and everything of it. 202: it has many metrics, and is gone when they are."""
+    """Remove an ended experiment and everything of it. 202: it has many rows, and is gone when they are."""
     await require_experiment(request, services, experiment_id, if_match)
     is_large = await asyncio.to_thread(services.retention.is_large, experiment_id)
     await services.retention.delete(experiment_id, is_large=is_large)

@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
             say("nothing was deleted")
             return ExitCode.FAILURE
         is_gone = client.delete(experiment_id)
-        say(f"experiment {experiment_id} is {'deleted' if is_gone else 'being deleted; its many metrics go first'}")
+        say(f"experiment {experiment_id} is {'deleted' if is_gone else 'being deleted; its many rows go first'}")
     return ExitCode.OK
 
 
