@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -18,8 +17,8 @@ ENV_NODE = "TASK_NODE"
 ENV_WORKSPACE = "TASK_WORKSPACE"
 ENV_OUTPUTS = "TASK_OUTPUTS"  # the folder of what the node's tasks give
 ENV_GRACE = "TASK_GRACE_S"  # of its session, for groups that run inside
-FOLDER_OUTPUTS = "outputs"  # in a workspace: NAME.json each, or NAME.state where JSON cannot say it
-OUTPUT_KINDS = ("json", "state")
+FOLDER_OUTPUTS = "outputs"  # in a workspace: NAME.json each, which holds a state where JSON cannot say it
+STATE_BEGINS = b"trials-checkpoint "  # no JSON does
 OUTPUT_LIMIT_BYTES = 16 << 20  # of one output; larger results are files in a GLOBAL workspace
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -66,11 +65,11 @@ def set_output(name: str, value: Any) -> None:
     ``$TASK_OUTPUTS/NAME.json``.
     """
     folder = Path(os.environ.get(ENV_OUTPUTS) or current_instance().workspace / FOLDER_OUTPUTS)
-    path, other = folder / f"{output_name(name)}.json", folder / f"{name}.state"
+    path = folder / output_file(output_name(name))
     try:
         data = json.dumps(value).encode()
     except TypeError:
-        data, path, other = _state_of(name, value), other, path
+        data = _state_of(name, value)
     except (ValueError, RecursionError) as error:
         raise TypeError(
             f"output {name!r} holds itself, or is nested too deeply ({error}); give a flatter one"
@@ -79,8 +78,6 @@ def set_output(name: str, value: Any) -> None:
         raise ValueError(f"output {name!r} has {len(data)} bytes, and {OUTPUT_LIMIT_BYTES} at most can be given")
     folder.mkdir(exist_ok=True)
     write_atomically(str(path), data)
-    with contextlib.suppress(FileNotFoundError):
-        other.unlink()
 
 
 class OutputTooLargeError(ValueError):
@@ -89,14 +86,16 @@ class OutputTooLargeError(ValueError):
 
 def output_bytes(folder: Path, name: str) -> tuple[str, bytes]:
     """What was given last into a folder of outputs, and in which form. FileNotFoundError without any."""
-    for kind in OUTPUT_KINDS:
-        path = folder / f"{name}.{kind}"
-        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            data = file.read(OUTPUT_LIMIT_BYTES + 1)
-            if len(data) > OUTPUT_LIMIT_BYTES:
-                raise OutputTooLargeError(f"it has more than {OUTPUT_LIMIT_BYTES} bytes; give a file of a workspace")
-            return kind, data
-    raise FileNotFoundError(f"no output {name!r} in {folder}")
+    with (folder / output_file(name)).open("rb") as file:
+        data = file.read(OUTPUT_LIMIT_BYTES + 1)
+    if len(data) > OUTPUT_LIMIT_BYTES:
+        raise OutputTooLargeError(f"it has more than {OUTPUT_LIMIT_BYTES} bytes; give a file of a workspace")
+    return "state" if data.startswith(STATE_BEGINS) else "json", data
+
+
+def output_file(name: str) -> str:
+    """Of an output, in a folder of outputs."""
+    return f"{name}.json"
 
 
 def output_value(kind: str, data: bytes) -> Any:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trials.processes.temporary import TemporaryFolder
-from trials.tasks.instance import ENV_OUTPUTS, FOLDER_OUTPUTS, OUTPUT_KINDS, output_bytes
+from trials.tasks.instance import ENV_OUTPUTS, FOLDER_OUTPUTS, output_bytes, output_file
 
 FOLDER_KEPT = "global"
 FOLDER_LIMIT_BYTES = 200  # of a node's name that is a folder
@@ -62,10 +62,10 @@ class Workspace:
         """As ``output_bytes``, of what was given last. What was written into the workspace's own folder of outputs
         since this group has begun counts, too: commands may know no other. That it was is seen by the file, whatever
         the clock says."""
-        shared = self.path / FOLDER_OUTPUTS
-        there = {file: mark for file in _files_of(name) if (mark := _mark(shared / file)) is not None}
-        is_new = any(mark != self._found.get(file) for file, mark in there.items())
-        if is_new and _written(shared, name) > _written(self.outputs, name):
+        shared, file = self.path / FOLDER_OUTPUTS, output_file(name)
+        mark = _mark(shared / file)
+        is_new = mark is not None and mark != self._found.get(file)
+        if is_new and _modified(shared / file) > _modified(self.outputs / file):
             return output_bytes(shared, name)
         return output_bytes(self.outputs, name)
 
@@ -76,15 +76,6 @@ class Workspace:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _written(folder: Path, name: str) -> int:
-    """When an output was given there, in nanoseconds; 0 for never."""
-    return max(_modified(folder / file) for file in _files_of(name))
-
-
-def _files_of(name: str) -> list[str]:
-    return [f"{name}.{kind}" for kind in OUTPUT_KINDS]
 
 
 def _marks_in(folder: Path) -> dict[str, _Mark]:
@@ -104,6 +95,7 @@ def _mark(path: Path) -> _Mark | None:
 
 
 def _modified(path: Path) -> int:
+    """When it was written, in nanoseconds; 0 for never."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

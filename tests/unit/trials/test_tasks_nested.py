@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pickle
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from tests.task_groups import do_nothing, jobs, progress
+from trials.checkpoints.file_format import MAGIC_PIECES, MAGIC_STREAM
 from trials.tasks import (
     Cluster,
     GroupUsedError,
@@ -26,6 +28,7 @@ from trials.tasks import (
     final_output,
     set_output,
 )
+from trials.tasks import instance as instances
 from trials.tasks.instance import read_output
 from trials.tasks.plans import placed
 from trials.tasks.progress import Progress, worlds_of
@@ -320,11 +323,38 @@ def test_tensors_and_arrays_are_outputs_and_the_last_value_counts(
     assert read_output(tmp_path, "w") == 3
     set_output("w", torch.ones(2))
     assert read_output(tmp_path, "w").tolist() == [1.0, 1.0]
-    assert [path.name for path in (tmp_path / "outputs").iterdir()] == ["w.state"]
+    assert [path.name for path in (tmp_path / "outputs").iterdir()] == ["w.json"]
     with pytest.raises(TypeError, match="output 'f'"):
         set_output("f", lambda: None)
     with pytest.raises(FileNotFoundError):
         read_output(tmp_path, "never")
+
+
+def test_of_two_forms_the_last_one_counts_whenever_the_process_that_gives_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TASK_NAME": "n/t", "TASK_NODE": "n", "TASK_WORKSPACE": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    set_output("w", 3)
+    write_atomically = instances.write_atomically
+
+    def write_and_be_killed(path: str, data: bytes) -> None:
+        write_atomically(path, data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(instances, "write_atomically", write_and_be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        set_output("w", torch.ones(2))
+    assert read_output(tmp_path, "w").tolist() == [1.0, 1.0]
+    with pytest.raises(KeyboardInterrupt):
+        set_output("w", 4)
+    assert read_output(tmp_path, "w") == 4
+
+
+def test_no_json_begins_as_a_state_does() -> None:
+    assert all(magic.startswith(instances.STATE_BEGINS) for magic in (MAGIC_STREAM, MAGIC_PIECES))
+    with pytest.raises(ValueError, match="Expecting value"):
+        json.loads(instances.STATE_BEGINS)
 
 
 def test_reading_an_output_leaves_the_generators_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
