@@ -53,6 +53,10 @@ class BatchSource(Protocol):
         """StateError for what it cannot go on from. Changes nothing."""
         ...
 
+    def require_unharmed(self) -> None:
+        """SharingError where the batch handed out last was overwritten: what was learnt since is wrong."""
+        ...
+
     def restore(self, source_state: Any) -> None:
         """Have a source with a state of its own go on from there."""
         ...
@@ -133,7 +137,9 @@ class Loader:
     # ── state ───────────────────────────────────────────────────────────────────────────────────
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch delivered last, in under 300 bytes, the same whoever made the batches; beside
-        it the state of a source without an index, as that gave it."""
+        it the state of a source without an index, as that gave it. SharingError where training has seen wrong data: so
+        no checkpoint is made of that."""
+        self._source.require_unharmed()
         state = self._position().to_state()
         if self._source.has_state:
             state["source"] = self._source_state

@@ -98,6 +98,9 @@ class OwnBatches:
         if self.has_state and "source" not in state:
             raise StateError("the state has nothing of its source: it was taken with a dataset that has an index")
 
+    def require_unharmed(self) -> None:
+        """They are copies."""
+
     def restore(self, source_state: Any) -> None:
         if self._options.kind == "source" and source_state is not None:
             self._options.dataset.load_state_dict(source_state)

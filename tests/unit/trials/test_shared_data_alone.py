@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -233,3 +234,81 @@ def test_batches_stay_where_they_are_without_a_device() -> None:
         assert len(next(loader)) == 7
     with pytest.raises(ValueError, match="needs CUDA"):
         a_loader(device="cuda")
+
+
+# ── lent batches ────────────────────────────────────────────────────────────────────────────────
+class Plain(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class Lending:
+    """A link to a producer that lends the group's order, and may overwrite what it lent."""
+
+    wait_s = 0.0
+
+    def __init__(self) -> None:
+        self.has_overwritten = False
+
+    def in_place(self, wanted: Any) -> list[Any]:
+        return [np.asarray(wanted.indices)]
+
+    def still_there(self, _: Any) -> bool:
+        return not self.has_overwritten
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def lending(monkeypatch: pytest.MonkeyPatch) -> Lending:
+    link = Lending()
+    monkeypatch.setattr(SharedDataLoader, "_connect", lambda *_: link)
+    return link
+
+
+def a_lent_loader() -> SharedDataLoader:
+    return a_loader(Plain(), zero_copy=True, lag="wait", own_order=False, collate_fn=None)
+
+
+def test_the_last_batch_of_an_epoch_that_was_overwritten_is_told_at_the_end_of_the_epoch(lending: Lending) -> None:
+    with a_lent_loader() as loader:
+        iterator = iter(loader)
+        for _ in range(len(loader)):
+            next(iterator)
+        lending.has_overwritten = True
+        with pytest.raises(SharingError, match="the producer has overwritten it"):
+            next(iterator)
+
+
+def test_what_is_overwritten_after_its_epoch_harms_nobody(lending: Lending, capsys: pytest.CaptureFixture[str]) -> None:
+    with a_lent_loader() as loader:
+        for _ in loader:
+            pass
+        lending.has_overwritten = True
+        loader.state_dict()
+        for _ in loader:
+            lending.has_overwritten = False
+            break
+        lending.has_overwritten = False
+    assert capsys.readouterr().err == ""
+
+
+def test_no_state_is_given_after_a_batch_that_was_overwritten(lending: Lending) -> None:
+    with a_lent_loader() as loader:
+        next(loader)
+        before = loader.state_dict()
+        lending.has_overwritten = True
+        with pytest.raises(SharingError, match="go back to the last checkpoint"):
+            loader.state_dict()
+        loader.load_state_dict(before)
+
+
+def test_a_run_that_ends_within_an_epoch_says_that_its_last_batch_was_overwritten(
+    lending: Lending, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with a_lent_loader() as loader:
+        next(loader)
+        lending.has_overwritten = True
+    assert "the last batch, which was lent by zero_copy, has been overwritten since" in capsys.readouterr().err
+    loader.close()
+    assert capsys.readouterr().err == ""

@@ -150,6 +150,7 @@ class SharedBatches:
         making = self._making
         share = next(self._shares(self._position), None)
         if share is None:
+            self._check_lent()
             self._tell(is_due=True)
             return None
         batch = self.batch(self._epoch, share.begin, share.end)
@@ -181,6 +182,13 @@ class SharedBatches:
 
     def close(self, timeout_s: float = 0.0) -> None:  # noqa: ARG002  # nothing here can take long
         """Leave the producer, which ends when its last trial has left."""
+        if self._is_overwritten():
+            # It may be long since it was used: the trial may have worked on something else. So it is no error.
+            sys.stderr.write(
+                "the last batch, which was lent by zero_copy, has been overwritten since; if that was while it was "
+                "used, training has seen wrong data\n"
+            )
+        self._lent = None
         self._unlink()
         self._end_alone()
 
@@ -300,12 +308,19 @@ class SharedBatches:
         self._stats.hits += len(wanted.indices)
         return self._layout.batch(columns)
 
-    def _check_lent(self) -> None:
-        if self._lent is not None and self._link is not None and not self._link.still_there(self._lent):
+    def _is_overwritten(self) -> bool:
+        return self._lent is not None and self._link is not None and not self._link.still_there(self._lent)
+
+    def require_unharmed(self) -> None:
+        if self._is_overwritten():
             raise SharingError(
                 "the batch before was used for so long that the producer has overwritten it; it was lent by zero_copy, "
                 "so training has seen wrong data: go back to the last checkpoint, without zero_copy"
             )
+
+    def _check_lent(self) -> None:
+        """The batch before is used no more."""
+        self.require_unharmed()
         self._lent = None
 
     # ── making ────────────────────────────────────────────────────────────────────────────────
