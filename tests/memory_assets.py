@@ -37,9 +37,17 @@ class MemoryAssets:
     def version(self, name: str, version: int | None) -> AssetVersion | None:
         return next((v for v in self.versions(name=name) if version in (None, v.version)), None)
 
-    def versions(self, *, name: str | None = None, asset_id: AssetId | None = None) -> Sequence[AssetVersion]:
+    def versions(
+        self,
+        *,
+        name: str | None = None,
+        asset_id: AssetId | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+    ) -> Sequence[AssetVersion]:
         found = [v for v in self._versions if name in (None, v.name) and asset_id in (None, v.asset_id)]
-        return sorted(found, key=lambda v: (v.name, -v.version))
+        found = [v for v in found if before is None or v.version < before]
+        return sorted(found, key=lambda v: (v.name, -v.version))[:limit]
 
     def users(self, asset_id: AssetId, *, limit: int) -> Sequence[ExperimentId]:
         return sorted(experiment for experiment, assets in self.used.items() if asset_id in assets)[:limit]

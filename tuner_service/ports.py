@@ -439,8 +439,15 @@ class AssetRows(Protocol):
     def version(self, name: str, version: int | None) -> AssetVersion | None:
         """``version`` None: the latest."""
 
-    def versions(self, *, name: str | None = None, asset_id: AssetId | None = None) -> Sequence[AssetVersion]:
-        """Of a name, or of an asset, or all; by name, newest first."""
+    def versions(
+        self,
+        *,
+        name: str | None = None,
+        asset_id: AssetId | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+    ) -> Sequence[AssetVersion]:
+        """Of a name, or of an asset, or all; by name, newest first; ``limit`` of those below ``before``."""
 
     def users(self, asset_id: AssetId, *, limit: int) -> Sequence[ExperimentId]:
         """Experiments that name it."""

@@ -42,6 +42,7 @@ def test_versions_count_on_and_no_number_is_given_twice(rows: AssetRows) -> None
 
     assert [v.version for v in versions if v] == [1, 1, 2, 2, 3]
     assert [v.version for v in rows.versions(name="digits")] == [3, 2, 1]
+    assert [v.version for v in rows.versions(name="digits", before=3, limit=1)] == [2]
     newest = rows.version("digits", None)
     assert newest is not None
     rows.remove_version(newest)

@@ -61,10 +61,19 @@ class SqlAssets:
         with self._queries.reading() as connection:
             return _version(connection, name, version)
 
-    def versions(self, *, name: str | None = None, asset_id: AssetId | None = None) -> Sequence[AssetVersion]:
-        query = select(_v).order_by(_v.c.name, _v.c.version.desc())
+    def versions(
+        self,
+        *,
+        name: str | None = None,
+        asset_id: AssetId | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+    ) -> Sequence[AssetVersion]:
+        query = select(_v).order_by(_v.c.name, _v.c.version.desc()).limit(limit)
         if name is not None:
             query = query.where(_v.c.name == mapping.text_in(name))  # of whoever asks
+        if before is not None:
+            query = query.where(_v.c.version < before)
         if asset_id is not None:
             query = query.where(_v.c.asset_id == asset_id)
         with self._queries.reading() as connection:

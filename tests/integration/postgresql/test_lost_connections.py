@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -16,6 +17,7 @@ from tests.waiting import wait_until
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.storage.engine import open_store
+from tuner_service.storage.postgresql import connecting, silence
 from tuner_service.storage.postgresql import store as retrying
 
 pytestmark = pytest.mark.slow
@@ -133,6 +135,34 @@ def test_a_server_killed_under_load_and_started_again_keeps_each_step_once(own_s
 
         assert saved == list(range(1, len(saved) + 1))
         assert_holds(store, len(saved))
+
+
+def test_a_read_of_a_server_that_hangs_is_given_up_and_the_next_one_refused_until_it_answers(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay up: nothing but the time says that it hangs."""
+    monkeypatch.setattr(silence, "SILENT_S", 0.05)
+    monkeypatch.setitem(connecting.DEFAULTS, "connect_timeout", "2")  # the least that there is
+    with closing(open_store(proxy.url(the_server().filled_database()), StillClock())) as store:
+        store.commit(step(1))
+        assert len(store.queries.journal(EXPERIMENT_ID)) == 1
+        proxy.flows.clear()
+        with pytest.raises(UnavailableError, match="the server does not answer"):
+            store.queries.journal(EXPERIMENT_ID)
+        begun = time.monotonic()
+        with pytest.raises(UnavailableError, match="the server does not answer"):
+            store.queries.journal(EXPERIMENT_ID)
+        assert time.monotonic() - begun < 1, "it keeps no thread of readers"
+        proxy.flows.set()
+
+        assert wait_until(lambda: read_of(store)) == 1
+
+
+def read_of(store: Any) -> int:
+    try:
+        return len(store.queries.journal(EXPERIMENT_ID))
+    except UnavailableError:
+        return 0
 
 
 def test_a_read_after_the_server_came_back_finds_a_new_connection(own_server: Server) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.api_service import READ_ONLY_TOKEN, ApiService, an_api_service
 from tests.asset_trees import a_tree, added, commit, put_piece, send_missing
 from trials.wire.manifests import PIECE_BYTES
+from tuner_service.api.routes.assets import WRITE_BYTES
+from tuner_service.service.assets.uploads import PieceWriter, Uploads
 
 NAME = "api/v1/assets"
 
@@ -284,3 +289,53 @@ def test_an_experiment_is_not_resumed_without_its_assets(api: ApiService) -> Non
 
     added(api, tree)
     assert api.client.post(f"/api/v1/experiments/{experiment_id}/resume").json()["status"] == "running"
+
+
+def test_a_page_of_versions_reads_no_more_of_them_than_it_shows(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        added(api, a_tree({"a.txt": str(number).encode()}), name="digits")
+    versions, read = api.asset_rows.versions, list[int]()
+
+    def counted(**asked: Any) -> Any:
+        found = versions(**asked)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(api.asset_rows, "versions", counted)
+    path, shown = "/api/v1/assets/versions/digits?limit=2", list[int]()
+    page = api.client.get(path).json()
+    while True:
+        shown += [version["version"] for version in page["items"]]
+        if page["next"] is None:
+            break
+        page = api.client.get(f"{path}&cursor={page['next']}").json()
+
+    assert shown == [5, 4, 3, 2, 1]
+    assert read == [3, 3, 1]
+
+
+def test_a_piece_is_written_by_the_threads_of_the_store_and_keeps_none_that_reads(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk, or many who send at once, would keep all of these."""
+    at_work = set[str]()
+
+    def noted(whose: type, name: str) -> None:
+        method = getattr(whose, name)
+
+        def called(*args: Any, **named: Any) -> Any:
+            at_work.add(threading.current_thread().name.split("_")[0])
+            return method(*args, **named)
+
+        monkeypatch.setattr(whose, name, called)
+
+    for name in ("has_piece", "receive"):
+        noted(Uploads, name)
+    for name in ("write", "finish", "close"):
+        noted(PieceWriter, name)
+    data = b"x" * (2 * WRITE_BYTES)
+    put_piece(api, hashlib.sha256(data).hexdigest(), data)
+
+    assert at_work == {"asset-store"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -85,20 +86,23 @@ async def put_piece(request: Request, digest: PieceDigestPath, services: Current
         raise HTTPException(
             415, f"send bytes with Content-Type: application/octet-stream, not {kind or 'nothing'!r:.60}"
         )
-    uploads = services.assets.uploads
-    if await asyncio.to_thread(uploads.has_piece, digest):
+    uploads, threads = services.assets.uploads, services.assets.threads  # a slow disk keeps no thread of readers
+    if await threads.run(lambda: uploads.has_piece(digest)):
         return Response(status_code=204)
-    writer = await asyncio.to_thread(uploads.receive, digest)
+    writer = await threads.run(lambda: uploads.receive(digest))
     try:
         await _write(request, services, writer)
     finally:
-        await asyncio.to_thread(writer.close)
+        try:
+            await threads.go_on(writer.close)
+        except UnavailableError:  # the service ends
+            writer.close()
     return Response(status_code=204)
 
 
 async def _write(request: Request, services: Services, writer: PieceWriter) -> None:
     waiting: list[bytes] = []
-    size = 0
+    size, threads = 0, services.assets.threads
 
     def flush(*, is_last: bool) -> None:
         with in_words(services.assets.store.staging):
@@ -110,9 +114,9 @@ async def _write(request: Request, services: Services, writer: PieceWriter) -> N
         waiting.append(chunk)
         size += len(chunk)
         if size >= WRITE_BYTES:
-            await asyncio.to_thread(flush, is_last=False)
+            await threads.go_on(partial(flush, is_last=False))
             waiting, size = [], 0
-    await asyncio.to_thread(flush, is_last=True)
+    await threads.go_on(partial(flush, is_last=True))
 
 
 @router.post("", status_code=201)
@@ -167,7 +171,7 @@ def list_versions(
 ) -> Response:
     """Of one name, newest first."""
     before = read_number_cursor(cursor)
-    found = [v for v in services.assets.rows.versions(name=name) if not before or v.version < before]
+    found = services.assets.rows.versions(name=name, before=before or None, limit=limit + 1)
     if not found and not before:
         raise NotFoundError("asset", name, "`tuner asset ls` lists those there are")
     following = make_cursor(str(found[limit - 1].version)) if len(found) > limit else None

@@ -125,5 +125,6 @@ class Assets:
     def _hint(self, reference: AssetReference) -> str:
         if reference.name is None or reference.version is None:
             return "`tuner asset ls` lists those there are"
-        there = [str(version.version) for version in self.rows.versions(name=reference.name)[:BEGINNINGS_NAMED]]
+        found = self.rows.versions(name=reference.name, limit=BEGINNINGS_NAMED)
+        there = [str(version.version) for version in found]
         return f"{reference.name} has version {', '.join(there)}" if there else f"nothing is named {reference.name}"

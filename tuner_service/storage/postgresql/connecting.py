@@ -15,6 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from tuner_service.domain.errors import NotInstalledError, StorageError
 from tuner_service.storage.faults import translated
+from tuner_service.storage.postgresql.silence import HANGS, Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +89,17 @@ class Address:
             connection.execute("SELECT set_config(%s, %s, false)", setting)
         return connection
 
+    def answers(self) -> bool:
+        """Whether the server lets somebody in, or says why not; it hangs where it says nothing."""
+        driver = _driver()
+        try:
+            driver.connect(**(DEFAULTS | self._parts), autocommit=True).close()
+        except driver.errors.ConnectionTimeout:
+            return False
+        except driver.Error:
+            return True
+        return True
+
 
 def _driver() -> Any:
     try:
@@ -122,15 +134,23 @@ def writing_engine(address: Address, *, name: str, fence: Callable[[psycopg.Conn
 
 
 def reading_engine(address: Address) -> Engine:
-    """Every transaction sees one state of the database and changes nothing."""
-    levels = _driver().IsolationLevel
+    """Every transaction sees one state of the database and changes nothing. A server that hangs is not waited for."""
+    driver, silence = _driver(), Silence(address.answers)
+    levels = driver.IsolationLevel
 
     def connect() -> psycopg.Connection[Any]:
-        connection = address.connect(
-            statement_timeout=str(READ_LIMIT_MS),
-            idle_in_transaction_session_timeout=str(READ_LIMIT_MS),
-            lock_timeout=str(LOCK_WAIT_MS),
-        )
+        if silence.is_on:
+            raise driver.OperationalError(HANGS)
+        try:
+            connection = address.connect(
+                statement_timeout=str(READ_LIMIT_MS),
+                idle_in_transaction_session_timeout=str(READ_LIMIT_MS),
+                lock_timeout=str(LOCK_WAIT_MS),
+            )
+        except driver.errors.ConnectionTimeout:
+            silence.begin()
+            raise
+        silence.watch(connection, driver.OperationalError)
         connection.autocommit = False
         connection.isolation_level = levels.REPEATABLE_READ
         connection.read_only = True
@@ -144,14 +164,14 @@ def reading_engine(address: Address) -> Engine:
         pool_timeout=READER_WAIT_S,
         **ENGINE,
     )
-    event.listen(engine, "checkout", _require_alive)
+
+    @event.listens_for(engine, "checkout")
+    def require_alive(connection: psycopg.Connection[Any], _: ConnectionPoolEntry, __: PoolProxiedConnection) -> None:
+        """A server that went away has said so on the socket: to look costs no question and answer."""
+        if silence.is_on or connection.closed or _has_spoken(connection):
+            raise DisconnectionError("the server ended the connection, or hangs")
+
     return engine
-
-
-def _require_alive(connection: psycopg.Connection[Any], _: ConnectionPoolEntry, __: PoolProxiedConnection) -> None:
-    """A server that went away has said so on the socket: to look costs no question and answer."""
-    if connection.closed or _has_spoken(connection):
-        raise DisconnectionError("the server ended the connection")
 
 
 def _has_spoken(connection: psycopg.Connection[Any]) -> bool:
