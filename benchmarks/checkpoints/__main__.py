@@ -100,10 +100,10 @@ def train(options: argparse.Namespace, *further: str) -> dict[str, Any]:
 
 
 def rows_of(
-    found: dict[str, Any], alone: dict[str, list[dict[str, Any]]], memory: dict[str, float] | None, steps: int
+    found: dict[str, Any], alone: dict[str, list[dict[str, Any]]], memory: dict[str, float], steps: int
 ) -> list[Row]:
-    """The difference that a save makes is that of each round, of two blocks side by side. ``memory``: None where it was
-    not looked at."""
+    """The difference that a save makes is that of each round, of two blocks side by side. What was not looked at, of
+    ``alone`` and ``memory``, has no column."""
     without = [one["without_s"] for one in found["blocks"]]
     rows: list[Row] = [{"what": "no checkpoint", "ms/step": round(median(without) / steps * 1000, 1)}]
     for kind, title in TITLES.items():
@@ -116,9 +116,10 @@ def rows_of(
         row["a save costs, ms"] = spread([1000 * (one["with_s"] - one["without_s"]) for one in blocks], 0)
         row["cost, %"] = spread([100 * (one["with_s"] / one["without_s"] - 1) for one in blocks])
         row["stall, ms"] = spread([1000 * one["stall_s"] for one in blocks])
-        row["alone: first, ms"] = round(1000 * median_of(alone[kind], "first_s"), 1)
-        row["alone: next, ms"] = round(1000 * median_of(alone[kind], "next_s"), 1)
-        if memory is not None:
+        if alone:
+            row["alone: first, ms"] = round(1000 * median_of(alone[kind], "first_s"), 1)
+            row["alone: next, ms"] = round(1000 * median_of(alone[kind], "next_s"), 1)
+        if memory:
             row["memory, MiB"] = round(memory[kind] - memory["none"])
         row["MB"] = round(found["bytes"] / 1e6)
         rows.append(row)

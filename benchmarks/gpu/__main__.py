@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.checkpoints.__main__ import TITLES, train
+from benchmarks.checkpoints.__main__ import train
 from benchmarks.checkpoints.__main__ import rows_of as rows_of_checkpoints
 from benchmarks.machine import describe
 from benchmarks.writing import Row, save, spread
@@ -35,7 +35,7 @@ WAYS = (
     "torch, pinned",
     "torch, not pinned",
 )
-STEPS, WIDTH, BATCH = 20, 4096, 8192  # of the training whose 805 MB are saved
+STEPS, WIDTH, BATCH = 10, 4096, 8192  # of the training whose 805 MB are saved
 NOTES = (
     "`outcome` is the test's own; a figure is what the test printed. The tests are in `tests/gpu`.",
     (
@@ -51,7 +51,7 @@ NOTES = (
         "Checkpoints: as in [checkpoints](checkpoints.md), of a perceptron of four layers of 4,096 and Adam's moments, "
         "trained on the device with batches of 8,192; a save begins when the device's queue is empty, and a block ends "
         "when it is. A stager that is kept has pinned memory and copies that do not block, as its page advises for "
-        "devices. `alone`: one further process for each kind."
+        "devices."
     ),
 )
 
@@ -59,7 +59,7 @@ NOTES = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, allow_abbrev=False)
     parser.add_argument("--limit", type=float, default=600.0, metavar="SECONDS", help="for the tests (default: 600)")
-    parser.add_argument("--rounds", type=int, default=3, help="of each way (default: 3)")
+    parser.add_argument("--rounds", type=int, default=2, help="of each way (default: 2)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a workload in a round (default: 2)")
     parser.add_argument("--workers", type=int, default=_workers(), help="of a loader (default: half of the cores)")
     parser.add_argument("--commit", default="", help="of the code, where its repository is not there")
@@ -71,11 +71,18 @@ def main() -> int:
     machine = {**describe(), "device": _device(), "torch": _version_of_torch()}
     machine["commit"] = machine["commit"] or options.commit
     machine |= {"note": options.about} if options.about else {}
-    code, tested = run_tests(options.limit)
+    code, rows = run_tests(options.limit)
     rounds: list[Row] = []
-    rows = [*tested, *fed(options, rounds), *saved(options, rounds)]
-    save("gpu", command=COMMAND, machine=machine, rows=rows, notes=NOTES, rounds=rounds, of_rounds=options.rounds)
+    for part in (fed, saved):  # each is kept as soon as it is there: the next may run into a limit of time
+        _keep(options, machine, rows, rounds)
+        rows += part(options, rounds)
+    _keep(options, machine, rows, rounds)
     return code
+
+
+def _keep(options: argparse.Namespace, machine: Row, rows: list[Row], rounds: list[Row]) -> None:
+    command = f"{COMMAND} --rounds {options.rounds} --seconds {options.seconds} --workers {options.workers}"
+    save("gpu", command=command, machine=machine, rows=rows, notes=NOTES, rounds=rounds, of_rounds=options.rounds)
 
 
 # ── tests ───────────────────────────────────────────────────────────────────────────────────────────
@@ -160,9 +167,8 @@ def saved(options: argparse.Namespace, rounds: list[Row]) -> list[Row]:
     """``rounds`` gets what was measured."""
     training = argparse.Namespace(rounds=options.rounds, steps=STEPS, width=WIDTH, batch=BATCH, device="cuda")
     found: dict[str, Any] = train(training)
-    alone = {kind: [train(training, kind)] for kind in TITLES if kind not in found["errors"]}
-    rounds += [*found["blocks"], {"alone": alone}]
-    return rows_of_checkpoints(found, alone, None, STEPS)
+    rounds += found["blocks"]
+    return rows_of_checkpoints(found, {}, {}, STEPS)
 
 
 # ── the machine ─────────────────────────────────────────────────────────────────────────────────────
