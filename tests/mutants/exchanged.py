@@ -45,7 +45,7 @@ class ExchangeLoop:
         functions = _functions()
         gc.collect()
         gc.freeze()
-        folder = tempfile.mkdtemp(prefix="mutants-")
+        folder = _open_to_all(tempfile.mkdtemp(prefix="mutants-"))
 
         def begin(change: Sampled) -> int:
             chosen = [items[test] for test in tests[change.key] if test in items]
@@ -83,7 +83,7 @@ def _run(
 ) -> int:
     """The exit code of pytest after these tests; UNHEARD where the code cannot be exchanged."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(dir=folder)
+    tempfile.tempdir = os.environ["TMPDIR"] = _open_to_all(tempfile.mkdtemp(dir=folder))
     if not items or not _exchange(change, functions):
         return UNHEARD
     session.config.option.maxfail = 1
@@ -92,6 +92,12 @@ def _run(
         if session.testsfailed:
             return 1
     return 0
+
+
+def _open_to_all(folder: str) -> str:
+    """A server of PostgreSQL runs as somebody else where the tests run as root."""
+    Path(folder).chmod(0o755)
+    return folder
 
 
 def _exchange(change: Sampled, functions: Functions) -> bool:
