@@ -68,7 +68,10 @@ ToOneAgent = Launch | Prepare | Stop | FurtherParameters | Acknowledge | Busy | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """Send ``message`` to the agent. Where it is away, the message is dropped: what is owed is settled at its hello."""
+    """Send ``message`` to the agent. Where it is away, the message is dropped: what is owed is settled at its hello.
+
+    But for DeleteCheckpoint, of which nothing is left here: as with TellAll, it is said again until it has arrived.
+    """
 
     agent_id: str
     message: ToOneAgent

@@ -78,10 +78,15 @@ def _drop(ts: TrialStep, dropped: Checkpoint) -> None:
     step = ts.step
     ts.checkpoints.remove(dropped)
     step.changes.dropped_checkpoints.append(dropped)
-    if rungs.is_inherited(ts.xs, dropped):
+    if rungs.is_inherited(ts.xs, dropped) or any(_is_of_same_file(dropped, kept) for kept in ts.checkpoints):
         return
     owner = dropped.agent_id if dropped.agent_id in step.state.agents else ts.live.agent_id
     step.tell(owner, DeleteCheckpoint(nonce=dropped.nonce, name=dropped.name, location=dropped.location))
+
+
+def _is_of_same_file(one: Checkpoint, other: Checkpoint) -> bool:
+    """As where a script saves a step twice: the name of a file says what is in it."""
+    return (one.nonce, one.name) == (other.nonce, other.name)
 
 
 def damaged(ts: TrialStep, record: CheckpointDamagedRecord) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -189,15 +189,26 @@ class AgentHub:
         ends before.
         """
         with self._lock:
-            one = _Owed(place=next(self._places), message=message)
-            for owed in self._owed.values():
+            self._owe(list({*self._owed, *self._channels}), message)
+
+    def send_owed(self, agent_id: str, message: ToAgent) -> None:
+        """As ``send_to_all``, to one agent."""
+        with self._lock:
+            self._owe([agent_id], message)
+
+    def _owe(self, agent_ids: Iterable[str], message: ToAgent) -> None:
+        """The caller holds the lock."""
+        one = _Owed(place=next(self._places), message=message)
+        for agent_id in agent_ids:
+            owed, channel = self._owed.get(agent_id), self._channels.get(agent_id)
+            if owed is not None:
                 owed.append(one)
                 del owed[:-OWED_LIMIT]
-            for channel in self._channels.values():
+            if channel is not None:
                 _send_owed(channel, [one])
 
     def welcomed(self, agent_id: str) -> None:
-        """Send what it is owed of what was sent to all. Nothing of that is the worse for coming twice."""
+        """Send what it is owed. Nothing of that is the worse for coming twice."""
         with self._lock:
             channel = self._channels.get(agent_id)
             if channel is not None:

@@ -44,9 +44,12 @@ class Performer:
             case e.StopWorker():
                 self.workers.stop(effect.experiment_id)
             case e.Tell(message=message):
-                if isinstance(message, DeleteCheckpoint) and message.location is not None:
+                if not isinstance(message, DeleteCheckpoint):
+                    self.hub.send(effect.agent_id, message)
+                    return
+                if message.location is not None:
                     self.removed(message.location)
-                self.hub.send(effect.agent_id, message)
+                self.hub.send_owed(effect.agent_id, message)  # no row says any more that there is a file
             case e.TellAll(message=message):
                 if isinstance(message, RemoveExperiment):
                     self.removed_experiment(message.experiment_id)

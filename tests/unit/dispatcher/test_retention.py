@@ -99,6 +99,19 @@ def test_where_that_node_is_away_the_one_of_the_trial_clears_the_store(h: Harnes
     ]
 
 
+def test_the_file_of_a_checkpoint_that_was_saved_twice_stays_with_its_second_row(h: Harness) -> None:
+    """Of the same step and the same bytes: it is one file, here and in the store."""
+    h.run(trial={"keep_last": 1, "keep_best": 0})
+    for step in (0, 0, 1):
+        report_large(h, step, f"/store/{step}")
+        kept = [row.step for row in rows(h)]
+        assert kept == [step]
+        if step == 0:
+            assert h.told_to(AGENT, DeleteCheckpoint) == []
+
+    assert [order.name for order in h.told_to(AGENT, DeleteCheckpoint)] == ["step-0"]
+
+
 def test_a_damaged_checkpoint_is_marked_and_never_given_again(h: Harness) -> None:
     h.run(trial={"keep_last": 3, "keep_best": 0, "max_attempts": 5})
     h.report(1, an_intermediate(0, 0.5), a_checkpoint_record(0), a_checkpoint_record(1))

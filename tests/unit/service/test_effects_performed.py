@@ -137,6 +137,27 @@ def test_a_deletion_sent_into_a_connection_that_is_dead_is_told_once_the_agent_i
     assert [type(message) for message in back.sent[3:]] == [Welcome]
 
 
+def test_the_deletion_of_a_checkpoint_sent_into_a_dead_connection_is_told_once_the_agent_is_back(
+    service: Service,
+) -> None:
+    """Its row is gone: nobody would ever think of the file again."""
+    for agent_id in (AGENT, "agent-2"):
+        service.performer.perform(e.WelcomeAgent(agent_id=agent_id, acknowledged={}))
+    first, second = DeleteCheckpoint(nonce="n", name="s1"), DeleteCheckpoint(nonce="n", name="s2", location="/s/s2")
+    for delete in (first, second):
+        service.performer.perform(e.Tell(agent_id=AGENT, message=delete))
+    assert service.wire.sent[1:] == [first, Ping(), second, Ping()]
+    service.hub.answered(service.wire.channel)
+    service.hub.remove(service.wire.channel)
+
+    back = Wire(AGENT)
+    service.hub.add(back.channel)
+    service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
+    assert back.sent[1:] == [second, Ping()], "the first one has arrived"
+    assert [type(message) for message in service.other.sent] == [Welcome], "it has nothing to do with it"
+    service.performer.perform(e.Tell(agent_id="never seen", message=first))
+
+
 def test_an_answer_over_a_connection_that_was_replaced_says_nothing_of_what_came_later(service: Service) -> None:
     service.performer.perform(e.WelcomeAgent(agent_id=AGENT, acknowledged={}))
     service.performer.perform(e.TellAll(message=RemoveExperiment(experiment_id="e1")))
