@@ -89,10 +89,8 @@ def _wait_for_passing_threads() -> None:
     """Those that write a checkpoint. A new interpreter, which imports everything again, takes longer than they do."""
     deadline = time.monotonic() + _PASSING_WAIT_S
     for thread in threading.enumerate():
-        is_another = thread is not threading.current_thread()
-        if (
-            getattr(thread, "ends_by_itself", False) and is_another and thread.is_alive()
-        ):  # not one that is being started
+        is_passing = getattr(thread, "ends_by_itself", False) and thread is not threading.current_thread()
+        if is_passing and thread.is_alive():  # one that is being started cannot be waited for
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
