@@ -64,6 +64,8 @@ def encode(value: Any) -> Any:
         return {TYPE: type(value).__name__} | {name: encode(item) for name, item in given.items()}
     if isinstance(value, bytes):
         return {TYPE: "bytes", VALUE: value.hex()}
+    if isinstance(value, frozenset):
+        return {TYPE: "frozenset", VALUE: sorted(value)}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, dict):
@@ -81,6 +83,8 @@ def decode(value: Any) -> Any:
     name = value[TYPE]
     if name == "bytes":
         return bytes.fromhex(value[VALUE])
+    if name == "frozenset":
+        return frozenset(value[VALUE])
     if VALUE in value:
         return TYPES[name](value[VALUE])
     given = {key: decode(item) for key, item in value.items() if key != TYPE}
