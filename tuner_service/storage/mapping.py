@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache, partial
+from itertools import compress
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, is_not
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from trials.wire.attempt import AttemptKey
@@ -106,12 +107,20 @@ class FieldMap(Generic[T]):
         return row | extra
 
     def changed(self, value: T, before: T) -> Row:
-        """The columns of fields that are other objects than in ``before``; what is in neither was never changed.
+        """The columns that hold something else than those of ``before``.
 
-        A row is replaced with every report, and two or three of its forty fields with it: only these are encoded.
+        A row is replaced with every report, and a few of its forty fields with it. A field that is the same object was
+        not changed, and is passed over without a step of the interpreter; one that is equal may be written otherwise
+        all the same, as -0.0 is.
         """
-        pairs = zip(self._codecs, self._values(value), self._values(before), strict=True)
-        return {codec[0]: codec[1](new) for codec, new, old in pairs if new is not old}
+        found: Row = {}
+        new, old = self._values(value), self._values(before)
+        fresh = compress(zip(self._codecs, new, old, strict=True), map(is_not, new, old))
+        for (name, encode, _), after, former in fresh:
+            column = encode(after)
+            if after != former or repr(column) != repr(encode(former)):
+                found[name] = column
+        return found
 
     def value(self, row: Mapping[Any, Any], **extra: Any) -> T:
         """RowsDamagedError, naming the row and its column, where it was damaged."""
@@ -158,6 +167,8 @@ def _codec(hint: Any) -> _Codec:
         codec = (_same, int)
     elif isinstance(inner, type) and issubclass(inner, Enum):
         codec = (_member_value, inner)
+    elif inner == dict[str, float]:
+        codec = (_metrics_in, partial(_from_json, inner))
     else:
         codec = (_plain_json, partial(_from_json, inner))
     return (_or_none(codec[0]), _or_none(codec[1])) if optional else codec
@@ -178,6 +189,8 @@ def _member_value(value: Enum) -> Any:
     return value.value
 
 
+_NUMBERS = frozenset({float})
+_WHOLE_NUMBERS = frozenset({int})  # and not bool, which JSON writes in another way
 _EMPTY: dict[type[Any], str] = {dict: "{}", tuple: "[]"}  # what most of these columns hold
 
 
@@ -194,6 +207,23 @@ def _from_json(hint: Any, value: str) -> Any:
             raise ValueError(f"expected an object, got {type(found).__name__}")
         return found
     return from_plain(hint, json.loads(value), where="stored value")
+
+
+def _values_in(values: dict[str, float]) -> str:
+    """As ``to_json`` writes them, in half its time."""
+    if not isfinite(sum(values.values())):
+        return to_json(values)
+    return "{" + ",".join([f"{_name_in(name)}{value!r}" for name, value in values.items()]) + "}"
+
+
+def _metrics_in(values: dict[str, float]) -> str:
+    """As ``_plain_json`` writes them. What a damaged row gave instead of numbers, is written as it was found."""
+    return _values_in(values) if _NUMBERS.issuperset(map(type, values.values())) else _plain_json(values)
+
+
+@lru_cache(maxsize=4_096)
+def _name_in(name: str) -> str:
+    return to_json(name) + ":"
 
 
 EXPERIMENTS = FieldMap(Experiment, elsewhere=("spec", "tuner_cursor", "assessor_cursor"))
@@ -219,10 +249,15 @@ def spec_in(spec: ExperimentSpec) -> str:
     return _plain_json(spec)
 
 
-def experiment_in(experiment: Experiment) -> Row:
-    """Everything of its row but the spec; its id is ``key``."""
-    row = EXPERIMENTS.row(experiment)
-    return row | {"key": row.pop("id")}
+def experiment_in(experiment: Experiment, before: Experiment | None = None) -> Row:
+    """Its columns; where it was written as ``before``, those that hold something else now.
+
+    The spec, which may have many pages, is looked at where it is another object.
+    """
+    if before is None:
+        return EXPERIMENTS.row(experiment, spec=spec_in(experiment.spec))
+    changed = EXPERIMENTS.changed(experiment, before)
+    return changed if experiment.spec is before.spec else changed | {"spec": spec_in(experiment.spec)}
 
 
 @lru_cache(maxsize=SPECS_REMEMBERED)
@@ -254,7 +289,7 @@ def cursors_in(experiment: Experiment) -> list[Row]:
 
 
 def trial_in(trial: Trial, before: Trial | None = None) -> Row:
-    """Its columns; where it was written as ``before``, those that may be others now."""
+    """Its columns; where it was written as ``before``, those that hold something else now."""
     if before is None:
         return TRIALS.row(trial, **RUNGS.row(trial.rungs))
     changed = TRIALS.changed(trial, before)
@@ -279,7 +314,22 @@ def attempt_out(row: Mapping[Any, Any]) -> Attempt:
 
 
 def line_in(line: JournalLine) -> Row:
-    return JOURNAL.row(line, queues=sum(QUEUE_BITS[queue] for queue in set(line.queues)))
+    """Written out, because each report of a trial that reports seldom has a line of its own."""
+    return {
+        "experiment_id": text_in(line.experiment_id),
+        "line": line.line,
+        "at": float_in(line.at),
+        "kind": text_in(line.kind),
+        "payload": _payload_in(line.payload),
+        "queues": sum({QUEUE_BITS[queue] for queue in line.queues}),
+    }
+
+
+def _payload_in(payload: dict[str, Any]) -> str:
+    """As ``_plain_json`` writes it, in a third of its time where it holds whole numbers alone, as that of reports."""
+    if not _WHOLE_NUMBERS.issuperset(map(type, payload.values())):
+        return _plain_json(payload)
+    return "{" + ",".join([f"{_name_in(name)}{value}" for name, value in payload.items()]) + "}"
 
 
 def line_out(row: Mapping[Any, Any]) -> JournalLine:
@@ -293,18 +343,6 @@ def metric_in(metric: MetricRow) -> tuple[Any, ...]:
         experiment_id, number, attempt, sequence, line, step,
         _values_in(values), first, float_in(objective), float_in(at),
     )  # fmt: skip
-
-
-def _values_in(values: dict[str, float]) -> str:
-    """As ``to_json`` writes them, in half its time."""
-    if not isfinite(sum(values.values())):
-        return to_json(values)
-    return "{" + ",".join([f"{_name_in(name)}{value!r}" for name, value in values.items()]) + "}"
-
-
-@lru_cache(maxsize=4_096)
-def _name_in(name: str) -> str:
-    return to_json(name) + ":"
 
 
 def metric_out(row: Mapping[Any, Any]) -> TrialMetric:

@@ -43,22 +43,18 @@ def _update(table: Table, changed: tuple[str, ...]) -> Update:
     return update(table).where(*keys).values({name: bindparam(name) for name in changed})
 
 
-def _differ(new: Any, old: Any) -> bool:
-    """-0.0 is another number than 0.0, and equal to it."""
-    return new != old or (new == 0 and repr(new) != repr(old))
-
-
 class RowUpdates(Generic[T]):
     """What the rows of one table hold, as far as this process, their only writer, wrote them.
 
-    ``encode(value, None)`` gives every column of a value, ``encode(value, before)`` at least those that it has
-    otherwise than the value ``before`` of the same key.
+    ``encode(value, None)`` gives every column of a value, ``encode(value, before)`` those that it has otherwise than
+    the value ``before`` of the same key.
     """
 
     def __init__(self, table: Table, encode: Callable[[T, T | None], Row]) -> None:
         self._table, self._encode = table, encode
         self._keys = tuple(c.name for c in table.primary_key)
-        self._written: dict[Hashable, tuple[T, Row]] = {}  # the longest untouched first
+        # What was written, and by which parameters of an update its row is found; the longest untouched first.
+        self._written: dict[Hashable, tuple[T, Row]] = {}
 
     def put(self, connection: Connection, values: Mapping[Any, T]) -> None:
         """Insert the rows of ``values``, by what identifies each, or make those that are there equal to them."""
@@ -69,13 +65,13 @@ class RowUpdates(Generic[T]):
             if written is None:
                 row = self._encode(value, None)
                 whole.append(row)
+                found_by = {f"key_{name}": row[name] for name in self._keys}
             else:
-                before, row = written
-                fresh = {name: new for name, new in self._encode(value, before).items() if _differ(new, row[name])}
+                before, found_by = written
+                fresh = self._encode(value, before)
                 if fresh:
-                    parts[tuple(fresh)].append({f"key_{name}": row[name] for name in self._keys} | fresh)
-                    row.update(fresh)
-            self._written[key] = value, row
+                    parts[tuple(fresh)].append(found_by | fresh)
+            self._written[key] = value, found_by
         while len(self._written) > ROWS_REMEMBERED:
             del self._written[next(iter(self._written))]
         if whole:

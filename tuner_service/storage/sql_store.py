@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from sqlalchemy import (
     ColumnElement,
@@ -15,7 +14,6 @@ from sqlalchemy import (
     Engine,
     Table,
     and_,
-    bindparam,
     delete,
     func,
     insert,
@@ -23,7 +21,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.sql.dml import Update
 
 from tuner_service.dispatcher.changes import Changes, MetricsCut, SkippedLine, StoredSnapshot
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
@@ -315,11 +312,12 @@ class _Writing:
     def __init__(self, metrics: MetricWriter) -> None:
         self._metrics = metrics
         self._specs: dict[ExperimentId, ExperimentSpec] = {}
+        self._experiments = RowUpdates(tables.experiments, mapping.experiment_in)
         self._trials = RowUpdates(tables.trials, mapping.trial_in)
         self._attempts = RowUpdates(tables.attempts, mapping.attempt_in)
 
     def save(self, connection: Connection, changes: Changes, at: float) -> None:
-        self._save_experiments(connection, list(changes.experiments.values()))
+        self._save_experiments(connection, changes.experiments)
         _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
         for digest, data in changes.blobs.items():
             blobs.save(connection, digest, data, at)
@@ -351,31 +349,21 @@ class _Writing:
     def forget(self) -> None:
         """What was written last was rolled back, or deleted."""
         self._specs.clear()
+        self._experiments.forget()
         self._trials.forget()
         self._attempts.forget()
 
-    def _save_experiments(self, connection: Connection, experiments: Sequence[Experiment]) -> None:
-        known = [e for e in experiments if self._specs.get(e.id) is e.spec]
-        if known:
-            execute_many(connection, _update_but_spec(), [mapping.experiment_in(e) for e in known])
-        fresh = [e for e in experiments if self._specs.get(e.id) is not e.spec]
-        rows = [mapping.EXPERIMENTS.row(e, spec=mapping.spec_in(e.spec)) for e in fresh]
-        _put(connection, tables.experiments, rows)
+    def _save_experiments(self, connection: Connection, changed: Mapping[ExperimentId, Experiment]) -> None:
+        self._experiments.put(connection, changed)
+        experiments = changed.values()
         _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])
+        fresh = [e for e in experiments if self._specs.get(e.id) is not e.spec]
         code = [{"experiment_id": e.id, "digest": digest} for e in fresh for digest in e.spec.trial.blobs]
         if code:
             statement = dialect_insert(connection.dialect.name)(tables.code_revisions).on_conflict_do_nothing()
             connection.execute(statement, code)
         _name_assets(connection, [(e.id, digest) for e in fresh for digest in sorted(e.spec.trial.assets)])
         self._specs |= {e.id: e.spec for e in fresh}
-
-
-@cache
-def _update_but_spec() -> Update:
-    """Every column of the row of experiment ``key`` but its spec, which may have many pages."""
-    e = tables.experiments
-    replaced: dict[str, Any] = {c.name: bindparam(c.name) for c in e.columns if c.name not in {"id", "spec"}}
-    return update(e).where(e.c.id == bindparam("key")).values(replaced)
 
 
 def prune(connection: Connection, *, before: float) -> None:

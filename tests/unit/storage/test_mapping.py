@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_trial, an_attempt
+from tests.builders import a_trial, an_attempt, an_experiment
+from tuner_service.dispatcher.changes import JournalLine
+from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import AttemptStatus, Trial, TrialReason, TrialStatus
 from tuner_service.storage import mapping, tables
@@ -69,6 +71,61 @@ def test_of_a_row_whose_fields_are_the_same_nothing_has_changed() -> None:
 
     assert mapping.trial_in(replace(trial), trial) == {}
     assert mapping.attempt_in(replace(attempt), attempt) == {}
+
+
+def test_a_field_that_was_made_anew_and_is_equal_has_not_changed() -> None:
+    before = a_trial(message="".join(["a ", "word"]), last_step=1_000_001, metric_names=("loss", "acc"))
+    trial = replace(
+        before, message="".join(["a", " word"]), last_step=int("1000001"), metric_names=(*before.metric_names,)
+    )
+
+    assert mapping.trial_in(trial, before) == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "now"),
+    [("last_value", 0.0, -0.0), ("last_value", -0.0, 0.0), ("last_metrics", {"loss": 0.0}, {"loss": -0.0})],
+)
+def test_a_zero_of_the_other_sign_is_another_value(field: str, before: Any, now: Any) -> None:
+    trial: Any = replace(a_trial(), **{field: now})
+
+    assert mapping.trial_in(trial, replace(a_trial(), **{field: before})) == {field: mapping.trial_in(trial)[field]}
+
+
+def test_the_spec_of_an_experiment_is_written_where_it_changed() -> None:
+    before = an_experiment(next_line=4)
+    gone_on = replace(before, next_line=5)
+    changed = replace(gone_on, spec=replace(before.spec, project="another"))
+
+    assert mapping.experiment_in(gone_on, before) == {"next_line": 5}
+    assert mapping.experiment_in(changed, gone_on) == {"spec": mapping.spec_in(changed.spec)}
+    assert mapping.experiment_in(before) | mapping.experiment_in(changed, before) == mapping.experiment_in(changed)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"number": 3, "attempt": 1, "first": 2, "last": 9},
+        {"number": 3, "exact": True},
+        {"größe": 2**70, 'a "name"': -1},
+        {"nested": {"loss": [0.5, math.nan]}, "at": -0.0, "none": None},
+    ],
+)
+def test_a_line_is_written_as_its_fields_say(payload: dict[str, Any]) -> None:
+    line = JournalLine(
+        experiment_id="x", line=7, at=-0.0, kind="reports", payload=payload, queues=(Queue.TUNER, Queue.ASSESSOR)
+    )
+
+    assert mapping.line_in(line) == mapping.JOURNAL.row(line, queues=3)
+    assert repr(mapping.line_out(mapping.line_in(line))) == repr(line)
+
+
+@pytest.mark.parametrize("value", [0.5, -0.0, 1e300, math.nan, math.inf, 3, True, "junk", [0.5], None])
+def test_metrics_are_written_as_json_writes_them_junk_of_a_damaged_row_too(value: Any) -> None:
+    metrics: Any = {"loss": value, "größe": 0.25}
+
+    assert mapping.trial_in(a_trial(last_metrics=metrics))["last_metrics"] == mapping.to_json(metrics)
 
 
 def test_metric_rows_are_in_the_order_of_their_columns() -> None:
