@@ -169,8 +169,10 @@ def _believed(step: Step, agent_id: str, key: AttemptKey, nonce: str) -> _Held |
         return None
     if key.number not in xs.attempts:
         return None
-    found = _held(step.trial(xs, key.number), agent_id)
-    return next((held for held in found if held.attempt.nonce == nonce), None)
+    for held in _held(step.trial(xs, key.number), agent_id):
+        if held.attempt.nonce == nonce:
+            return held
+    return None
 
 
 def _is_set_aside(step: Step, key: AttemptKey) -> bool:
@@ -251,7 +253,10 @@ def output_collected(step: Step, command: OutputCollected) -> None:
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────
 def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
-    """Take the records that are new, in order: repeated ones are harmless, a gap is asked for again."""
+    """Take the records that are new, in order: repeated ones are harmless, a gap is asked for again.
+
+    The experiment, where something may follow from them. What time alone brings about is looked for when it passes.
+    """
     held = _believed(step, command.agent_id, command.key, command.nonce)
     last = command.first_sequence + len(command.records) - 1
     if held is None and _is_set_aside(step, command.key):
@@ -262,9 +267,9 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
         return None
     ts, known = held.ts, held.attempt.acknowledged
-    if not held.node:
-        ts.heard()  # whether its reports are taken or not
     if command.first_sequence > known + 1 or last <= known:
+        if not held.node:
+            ts.heard()
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=known))
         return None
     if held.node:  # of several nodes the first one reports; what people are to know of another is kept
@@ -275,6 +280,7 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
         return ts.xs
     if is_refusing(ts):
+        ts.heard()
         retry_after_s = REFUSED_REPORTS_RETRY_S if ts.xs.worker.is_to_answer else UNJUDGED_REPORTS_RETRY_S
         step.tell(command.agent_id, Busy(nonce=command.nonce, retry_after_s=retry_after_s))
         return None
@@ -283,10 +289,11 @@ def reported(step: Step, command: ReportsReceived) -> ExperimentState | None:
         new = command.records[known + 1 - command.first_sequence :]
         fresh = replace(command, first_sequence=known + 1, records=new)
     ts.put_attempt(replaced(ts.live, acknowledged=last, last_heard_at=step.at))
+    more = True
     if ts.trial.stopped_at_line is None or not ts.spec.deterministic:
-        reports.take(ts, fresh)
+        more = reports.take(ts, fresh)
     step.tell(command.agent_id, Acknowledge(nonce=command.nonce, sequence=last))
-    return ts.xs
+    return ts.xs if more else None
 
 
 def is_refusing(ts: TrialStep) -> bool:

@@ -124,7 +124,7 @@ class Dispatcher:
     def handle(self, command: c.Command) -> list[Effect]:
         """Take one fact in; the orders that follow from it, in the order to perform them."""
         step = self._step(command.at)
-        step.by = command.by if isinstance(command, c.Change) else ""
+        step.by = getattr(command, "by", "")  # of what people ask for
         self.state.at_work = ""
         concerned = self._apply(step, command)
         step.by = ""  # what follows from now on nobody asked for
@@ -181,6 +181,8 @@ class Dispatcher:
     def _apply(self, step: Step, command: c.Command) -> list[ExperimentState]:
         """The experiments that may have something to do now."""
         match command:
+            case c.ReportsReceived():  # first, because they come in thousands
+                return _one(agents.reported(step, command))
             case (
                 c.ExperimentCreated()
                 | c.ExperimentPaused()
@@ -222,8 +224,6 @@ class Dispatcher:
                 return _one(agents.started(step, command))
             case c.PartPrepared():
                 return _one(agents.prepared(step, command))
-            case c.ReportsReceived():
-                return _one(agents.reported(step, command))
             case c.AttemptExited():
                 return _one(agents.exited(step, command))
             case c.BlobReceived():

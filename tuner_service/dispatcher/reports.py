@@ -29,8 +29,12 @@ from tuner_service.domain.replacing import replaced
 from tuner_service.domain.trial import Attempt, Report
 
 
-def take(ts: TrialStep, command: ReportsReceived) -> None:
-    """Rows change once for a run of records, not for each of them: they come in thousands."""
+def take(ts: TrialStep, command: ReportsReceived) -> bool:
+    """Rows change once for a run of records, not for each of them: they come in thousands.
+
+    Whether they hold anything that the schedule looks at. Metrics of an experiment without an advisor do not: what
+    follows from them follows from what the assessor answers.
+    """
     progress = _Progress(ts)
     taken: list[_Taken] = []
     metric, is_advised = ts.spec.objective.metric, ts.spec.advisor is not None
@@ -71,28 +75,35 @@ def take(ts: TrialStep, command: ReportsReceived) -> None:
                 pass  # a CooperationRecord: how it is stopped is the agent's concern
     if not taken:
         progress.save()
-        return
+        return True
+    _write_down(ts, progress, taken)
+    return is_advised or len(taken) < len(command.records)
+
+
+# Its sequence, and its value of the objective where algorithms see that.
+_Taken = tuple[int, MetricRecord, float | None]
+
+
+def _write_down(ts: TrialStep, progress: _Progress, taken: list[_Taken]) -> None:
+    """Their rows and their line, which stands before whoever judges where there is something new to judge."""
     line, judged = ts.xs.experiment.next_line, [entry for entry in taken if entry[2] is not None]
     progress.save(judged_line=line if judged else None)
     ts.step.changes.metrics.extend(_rows(ts.live, taken, line))
     payload = {"attempt": ts.live.key.attempt, "first": taken[0][0], "last": taken[-1][0]}
     ts.journal(LineKind.REPORTS, payload, judged=bool(judged))
-    if judged:
-        ts.step.enqueue(
-            ts.xs,
-            LineKind.REPORTS,
-            MetricsReported(
-                line=line,
-                number=ts.number,
-                reports=tuple(Report(step=r.step or 0, value=v) for _, r, v in judged if v is not None),
-                sequences=tuple(sequence for sequence, _, _ in judged),
-                values=tuple(record.values for _, record, _ in judged) if ts.spec.deterministic else (),
-            ),
-        )
-
-
-# Its sequence, and its value of the objective where algorithms see that.
-_Taken = tuple[int, MetricRecord, float | None]
+    if not judged or ts.xs.judging_queue is None:
+        return
+    ts.step.enqueue(
+        ts.xs,
+        LineKind.REPORTS,
+        MetricsReported(
+            line=line,
+            number=ts.number,
+            reports=tuple(Report(step=r.step or 0, value=v) for _, r, v in judged if v is not None),
+            sequences=tuple(sequence for sequence, _, _ in judged),
+            values=tuple(record.values for _, record, _ in judged) if ts.spec.deterministic else (),
+        ),
+    )
 
 
 def _rows(attempt: Attempt, taken: list[_Taken], line: int) -> list[MetricRow]:
@@ -122,7 +133,8 @@ class _Progress:
         self._objective = ts.spec.objective
         self._seen = ts.xs.seen_steps[ts.number]
         trial = ts.trial
-        self._names, self._final, self._final_index = dict.fromkeys(trial.metric_names), trial.final, trial.final_index
+        self._names, self._known = trial.metric_names, frozenset(trial.metric_names)
+        self._final, self._final_index = trial.final, trial.final_index
         self._best, self._best_index = trial.best_value, trial.best_index
         self._last_step, self._last, self._last_metrics = trial.last_step, trial.last_value, trial.last_metrics
         self._last_index = trial.reported_index
@@ -132,7 +144,7 @@ class _Progress:
     def take(self, record: MetricRecord) -> float | None:
         """The value of the objective where it is the first of its step: algorithms see that and no later one."""
         values = record.values
-        if not values.keys() <= self._names.keys():
+        if not values.keys() <= self._known:
             self._name(values)
         if record.final:
             self._final, self._final_index = {**self._final, **values}, self._phase
@@ -155,7 +167,7 @@ class _Progress:
         self._ts.put(
             replaced(
                 trial,
-                metric_names=tuple(self._names),
+                metric_names=self._names,
                 final=self._final,
                 final_index=self._final_index,
                 best_value=self._best,
@@ -176,9 +188,12 @@ class _Progress:
         self._phase = min(trial.wanted_index, len(trial.further_parameters))
 
     def _name(self, values: dict[str, float]) -> None:
-        before = len(self._names)
-        self._names = dict.fromkeys([*self._names, *values][:SPACE_FOR_METRIC_NAMES])
-        self._is_changed = self._is_changed or len(self._names) != before
+        new = [name for name in values if name not in self._known]
+        new = new[: max(0, SPACE_FOR_METRIC_NAMES - len(self._names))]
+        if new:
+            self._names = (*self._names, *new)
+            self._known = frozenset(self._names)
+            self._is_changed = True
 
 
 def noticed(ts: TrialStep, record: NoticeRecord) -> None:

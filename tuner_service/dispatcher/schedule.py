@@ -1,4 +1,6 @@
-"""What an experiment does next: ask, tell, launch, or end. Called after every command; doing nothing is normal.
+"""What an experiment does next: ask, tell, launch, or end.
+
+Called after every command from which something may follow, time passing among them; doing nothing is normal.
 
 A deterministic experiment walks one fixed line of decisions: request 1 … request P, outcome 1, request P+1, outcome 2,
 request P+2, …, where P is its parallelism. So request *n* knows the outcomes up to *n* − P, whatever ended when. A

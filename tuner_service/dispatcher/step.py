@@ -78,7 +78,7 @@ class Step:
 
     def put_experiment(self, xs: ExperimentState, experiment: Experiment) -> None:
         """Replace the row by one that has its status. Time spent running is brought up to date on the way."""
-        transitions.check_unmoved(f"experiment {xs.id}", xs.experiment.status, experiment.status)
+        transitions.check_unmoved("experiment", xs.id, xs.experiment.status, experiment.status)
         if experiment.running_since is not None and experiment.running_since != self.at:
             experiment = replaced(experiment, running_s=self._running_s(experiment), running_since=self.at)
         self._write_experiment(xs, experiment)
@@ -198,6 +198,9 @@ class TrialStep:
     def __init__(self, step: Step, xs: ExperimentState, number: int) -> None:
         self.step, self.xs, self.number = step, xs, number
 
+    def __str__(self) -> str:
+        return f"{self.xs.id}/{self.number}"
+
     @property
     def trial(self) -> Trial:
         return self.xs.trials[self.number]
@@ -225,15 +228,15 @@ class TrialStep:
     def put(self, trial: Trial) -> Trial:
         """Replace the row by one that has its status, and stands at its rung where it stood."""
         before = self.trial
-        transitions.check_unmoved(self._name, before.status, trial.status)
+        transitions.check_unmoved("trial", self, before.status, trial.status)
         if trial.rungs is not before.rungs:
-            transitions.check_unmoved(self._name, before.rungs.phase, trial.rungs.phase)
+            transitions.check_unmoved("trial", self, before.rungs.phase, trial.rungs.phase)
         return self._write(trial)
 
     def move(self, requested: TrialStatus, why: Why[TrialReason], row: Trial | None = None) -> Trial:
         """``row`` is the trial with what else changes at once."""
         before, step, xs = self.trial, self.step, self.xs
-        transitions.check(transitions.TRIAL_TRANSITIONS, self._name, before.status, requested)
+        transitions.check(transitions.TRIAL_TRANSITIONS, f"trial {self}", before.status, requested)
         message = why.message[:MESSAGE_LIMIT]
         trial = self._write(replace(row or before, status=requested, reason=why.reason, message=message))
         if requested is TrialStatus.WAITING:
@@ -248,17 +251,13 @@ class TrialStep:
     def move_rungs(self, rungs: Rungs) -> Trial:
         """The trial comes to its rung, rests there, or goes on from it."""
         before = self.trial
-        transitions.check(transitions.RUNG_TRANSITIONS, self._name, before.rungs.phase, rungs.phase)
+        transitions.check(transitions.RUNG_TRANSITIONS, f"trial {self}", before.rungs.phase, rungs.phase)
         return self._write(replace(before, rungs=rungs))
 
     def _write(self, trial: Trial) -> Trial:
         self.step.changes.trials[self.xs.id, self.number] = trial
         self.xs.note(trial)
         return trial
-
-    @property
-    def _name(self) -> str:
-        return f"trial {self.xs.id}/{self.number}"
 
     def let_go(self) -> None:
         """Drop a trial that has ended and was told from memory; its row stays."""
@@ -267,7 +266,7 @@ class TrialStep:
     # ── its live attempt ────────────────────────────────────────────────────────────────────────
     def put_attempt(self, attempt: Attempt) -> Attempt:
         """Replace the row by one that has its status."""
-        transitions.check_unmoved(f"attempt {attempt.key}", self.live.status, attempt.status)
+        transitions.check_unmoved("attempt", attempt.key, self.live.status, attempt.status)
         return self._write_attempt(attempt)
 
     def add_attempt(self, attempt: Attempt) -> None:

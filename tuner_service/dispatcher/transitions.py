@@ -68,7 +68,7 @@ def check(table: Mapping[S, frozenset[S]], what: str, status: S, requested: S) -
         raise InvalidTransitionError(what, status.value, requested.value)
 
 
-def check_unmoved(what: str, status: StrEnum, written: StrEnum) -> None:
-    """InvalidTransitionError where a row that is written moves beside the tables."""
+def check_unmoved(kind: str, name: object, status: StrEnum, written: StrEnum) -> None:
+    """InvalidTransitionError where a row that is written moves beside the tables; ``name`` is written out only then."""
     if written is not status:
-        raise InvalidTransitionError(what, status.value, written.value)
+        raise InvalidTransitionError(f"{kind} {name}", status.value, written.value)

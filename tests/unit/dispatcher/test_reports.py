@@ -22,6 +22,7 @@ from trials.wire.messages import Acknowledge, Busy, DeleteCheckpoint, Stop
 from trials.wire.records import CooperationRecord, NoticeRecord
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher import schedule
 from tuner_service.dispatcher.items import MetricsReported, Queue
 from tuner_service.dispatcher.limits import (
     ASSESSOR_QUEUE_LIMIT,
@@ -199,6 +200,20 @@ def test_without_an_assessor_reports_are_kept_for_people(h: Harness) -> None:
 
     assert h.pending(Queue.ASSESSOR) == []
     assert sequences(h) == [(1, 1)]
+
+
+def test_metrics_alone_ask_nothing_of_the_schedule_and_what_comes_with_them_may(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h.run(assessor=ASSESSED)
+    asked: list[str] = []
+    monkeypatch.setattr(schedule, "advance", lambda _, xs: asked.append(xs.id))
+
+    h.report(1, an_intermediate(0, 0.5), an_intermediate(1, 0.4))
+    assert not asked
+
+    h.report(1, an_intermediate(2, 0.3), a_checkpoint_record(2))
+    assert asked == [h.experiment.id]
 
 
 def test_the_trial_shows_its_last_and_its_best_report(h: Harness) -> None:

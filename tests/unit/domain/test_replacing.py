@@ -55,7 +55,17 @@ class _Open:
     length: int = 0
 
 
-@pytest.mark.parametrize("value", [_Computes(length=1), _Open(length=1)])
-def test_a_class_that_computes_or_has_no_slots_is_refused(value: Any) -> None:
+@dataclass(frozen=True, slots=True)
+class _Base:
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Inherits(_Base):
+    width: int = 0
+
+
+@pytest.mark.parametrize("value", [_Computes(length=1), _Open(length=1), _Inherits(length=1)])
+def test_a_class_that_computes_or_inherits_or_has_no_slots_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=type(value).__name__):
         replaced(value, length=2)
