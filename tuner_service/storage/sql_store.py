@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import (
     ColumnElement,
@@ -340,6 +340,7 @@ class _Writing:
         _put_quota_groups(connection, changes.quota_groups)
         for experiment_id, archive in changes.removing.items():
             _mark(connection, experiment_id, archive=mapping.EXPERIMENTS.encoded("archive", archive))
+            self._experiments.forget()
         for experiment_id in changes.deleted_experiments:
             unsure |= _delete_experiment(connection, experiment_id)
             self.forget()
