@@ -1,5 +1,6 @@
 // Requests to the service; whatever goes wrong is a Problem that says what, which and what to do.
 import { signal } from "@preact/signals";
+import { parsed } from "./exact";
 import { Seen } from "./seen";
 import type { Json } from "./shapes";
 
@@ -70,7 +71,8 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
     const has = response.headers.get("x-tuner-event") ?? "";
     if (has) seen.answered(method === "GET" ? path : null, has);
     const isJson = (response.headers.get("content-type") ?? "").includes("json");
-    const body = (isJson ? await response.json() : await response.text()) as T;
+    const text = await response.text();
+    const body = (isJson ? parsed(text) : text) as T;
     return { body, etag: response.headers.get("etag"), headers: response.headers };
   } catch (error) {
     if (asked.signal?.aborted || error instanceof Problem || error instanceof SyntaxError) throw error;

@@ -2,6 +2,7 @@
 // Where the service has no stream for it, the pages look again by themselves.
 import { signal } from "@preact/signals";
 import { API, giveUpReads, PAGE_HEADERS, seen, signedOut } from "./client";
+import { parsed } from "./exact";
 import { readEvents, type ServerEvent } from "./sse";
 
 /**
@@ -193,7 +194,7 @@ export function topicsOf(
   if (event.name === "cluster") return ["cluster"];
   if (event.name !== "patch") return ["*"];
   try {
-    const told = JSON.parse(event.data) as {
+    const told = parsed(event.data) as {
       experiments?: TellingExperiment[];
       trials?: Record<string, unknown>;
       checkpoints?: Record<string, unknown>;

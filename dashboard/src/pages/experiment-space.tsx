@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { ask, experimentUrl, readAll } from "../api/client";
+import { parsed } from "../api/exact";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
 import { may } from "../api/session";
@@ -120,7 +121,7 @@ function Editor({ id }: { id: string }) {
   const save = async () => {
     fault.value = "";
     try {
-      const given = JSON.parse(text.value ?? "") as Values;
+      const given = parsed(text.value ?? "") as Values;
       await ask("PUT", experimentUrl(id, "/search-space"), {
         body: { search_space: given },
         ifMatch: tag.current,

@@ -1,5 +1,6 @@
 // The form of a new experiment: a field for what people change, each with its mistakes.
 import { useSignal } from "@preact/signals";
+import { parsed } from "../api/exact";
 import type { Algorithm, Algorithms, Json, Values } from "../api/shapes";
 import { at, type FieldFault, faultsAt } from "../state/draft";
 import { rangeWords } from "../state/space";
@@ -223,7 +224,7 @@ function AlgorithmFields({
                 id={`field${pointer}/args/${option.name}`}
                 value={shown(at(draft, `${pointer}/args/${option.name}`))}
                 placeholder={shown(option.default)}
-                onChange={(event) => set(option.name, parsed(event.currentTarget.value))}
+                onChange={(event) => set(option.name, entered(event.currentTarget.value))}
               />
               <span class="hint-text">{option.meaning}</span>
               <Faults faults={faults} pointer={`${pointer}/args/${option.name}`} />
@@ -235,10 +236,10 @@ function AlgorithmFields({
   );
 }
 
-function parsed(text: string): Json | undefined {
+function entered(text: string): Json | undefined {
   if (text.trim() === "") return undefined;
   try {
-    return JSON.parse(text) as Json;
+    return parsed(text) as Json;
   } catch {
     return text;
   }
@@ -262,7 +263,7 @@ function SpaceFields({ draft, faults, onChange }: FieldsProps) {
               class="grow"
               value={JSON.stringify(range)}
               aria-invalid={faultsAt(faults, pointerOf(parameter)).length > 0}
-              onChange={(event) => onChange(pointerOf(parameter), parsed(event.currentTarget.value))}
+              onChange={(event) => onChange(pointerOf(parameter), entered(event.currentTarget.value))}
             />
             <button
               type="button"

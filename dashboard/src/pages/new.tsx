@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { ask, experimentUrl, KeyOfBody, read } from "../api/client";
+import { unlessSafe } from "../api/exact";
 import { asProblem, useResource } from "../api/resource";
 import { caller, may } from "../api/session";
 import type { Algorithms, DryRun, ExperimentDetail, Json, Values } from "../api/shapes";
@@ -47,7 +48,7 @@ function Draft() {
   const fromText = (written: string, by: Yaml) => {
     text.value = written;
     try {
-      const value = by.parse(written) as Json;
+      const value = by.parse(written, unlessSafe, { intAsBigInt: true }) as Json;
       if (typeof value !== "object" || value === null || Array.isArray(value))
         throw new Error("an experiment is an object with fields");
       draft.value = value;

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { KeyOfBody, type Problem } from "../api/client";
+import { parsed, whole } from "../api/exact";
 import { asProblem } from "../api/resource";
 import type { ExperimentDetail, Json, Values } from "../api/shapes";
 import { type ParameterForm, parametersOf, rangeWords } from "../state/space";
@@ -13,11 +14,13 @@ import { numberOf } from "./entered";
 /** What a field holds as a value; a text that is no JSON is that text. */
 export function typed(text: string, form: ParameterForm): Json {
   if (form.kind === "float" || form.kind === "int")
-    return text.trim() !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
+    return text.trim() !== "" && !Number.isNaN(Number(text))
+      ? (whole(text.trim(), Number(text)) as Json)
+      : text;
   const choice = form.choices.find((one) => (typeof one === "string" ? one : JSON.stringify(one)) === text);
   if (choice !== undefined) return choice;
   try {
-    return JSON.parse(text) as Json;
+    return parsed(text) as Json;
   } catch {
     return text;
   }

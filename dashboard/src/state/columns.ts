@@ -149,7 +149,7 @@ export class Trials {
       column.data[row] = column.kind === "number" ? Number.NaN : NO_LABEL;
       return;
     }
-    const found = numeric(value);
+    const found = typeof value === "bigint" ? null : numeric(value); // a column of numbers would round it
     if (column.kind === "number") {
       if (found !== null) {
         column.data[row] = found;

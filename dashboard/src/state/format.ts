@@ -103,6 +103,7 @@ export function moment(text: string | null | undefined): number | null {
 /** A number as the API has it: NaN and the infinities are strings there. */
 export function numeric(value: unknown): number | null {
   if (typeof value === "number") return value;
+  if (typeof value === "bigint") return Number(value); // where it is drawn, not what it is
   if (value === "NaN") return Number.NaN;
   if (value === "Infinity") return Number.POSITIVE_INFINITY;
   if (value === "-Infinity") return Number.NEGATIVE_INFINITY;

@@ -1,6 +1,7 @@
 // What a search space says of its parameters, as far as plots and forms need it.
 import type { Json, Values } from "../api/shapes";
 import { isLogRange } from "../plots/scales";
+import { numeric } from "./format";
 
 export interface ParameterForm {
   name: string;
@@ -66,7 +67,7 @@ function formOf(name: string, range: Json): ParameterForm {
 }
 
 function numberOr(value: Json | undefined): number | null {
-  return typeof value === "number" ? value : null;
+  return numeric(value);
 }
 
 /** Which of the columns of trials are to be seen by their logarithm. */
@@ -101,7 +102,14 @@ export function rangeWords(range: Json): string {
       ? String((range as Values)._type ?? (range as Values).type)
       : "";
   if (type.includes("normal")) return `around ${form.low} by ${form.high}${log}`;
-  if (form.kind === "int") return `a whole number from ${form.low} to ${form.high}${log}`;
+  if (form.kind === "int") return `a whole number ${endsOf(range, form)}${log}`;
   if (form.kind === "float") return `from ${form.low} to ${form.high}${log}`;
   return JSON.stringify(range);
+}
+
+/** By their digits, which may be more than a browser's number holds. */
+function endsOf(range: Json, form: ParameterForm): string {
+  const { low, high } = range as Record<string, unknown>;
+  const shown = (end: unknown, about: number | null) => (typeof end === "bigint" ? end : about);
+  return `from ${shown(low, form.low)} to ${shown(high, form.high)}`;
 }

@@ -72,6 +72,11 @@ def test_objects_are_read_and_rows_without_a_result_left_out(tmp_path: Path, nam
     ("name", "text", "said"),
     [
         ("a.csv", "lr,loss\n0.1,0.5\n", "no column value"),
+        ("a.csv", "lr;value\n0,1;0,5\n", "by semicolons; save it with commas between them, and points before"),
+        ("a.csv", '"lr";"value"\n0.1;0.5\n', "separates its columns by semicolons"),
+        ("a.csv", "sep=;\nlr;value\n0.1;0.5\n", "separates its columns by semicolons"),
+        ("a.csv", "lr\tvalue\n0.1\t0.5\n", "separates its columns by tabs"),
+        ("a.csv", "lr;loss\n0.1;0.5\n", "no column value"),
         ("a.csv", "", "has no results: it is empty"),
         ("a.csv", "lr,value\n0.1,good\n", "no number"),
         ("a.csv", "lr,value\n0.1,\n", "no value"),

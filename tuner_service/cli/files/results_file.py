@@ -15,6 +15,7 @@ from tuner_service.cli.typed import metric_of, value_of
 
 PARAMETERS = "parameters."  # begins the columns of parameters in an exported table
 RESULTS = ("succeeded", "early_stopped", "failed")
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # that spreadsheets write, too
 SPECIAL_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
@@ -71,10 +72,27 @@ def _table(file: str, text: str) -> list[Row]:
     columns = list(reader.fieldnames or ())
     if not columns:
         raise CommandError(f"{name_of(file)} has no results: it is empty", ExitCode.USAGE)
+    if "value" not in columns and (sign := _separator(columns)):
+        message = f"separates its columns by {sign}; save it with commas between them, and points before decimals"
+        raise CommandError(f"{name_of(file)} {message}", ExitCode.USAGE)
     if "value" not in columns:
         raise CommandError(f"{name_of(file)} has no column value; it has {', '.join(columns)}", ExitCode.USAGE)
     is_exported = any(name.startswith(PARAMETERS) for name in columns)
     return [_table_row(row, is_exported=is_exported) for row in reader]
+
+
+def _separator(columns: list[str]) -> str:
+    """That of a spreadsheet of another country, "" where the heading shows none.
+
+    It is not read as it is: its decimals have commas more often than not, and would be taken for text.
+    """
+    heading = ",".join(columns)
+    if heading.startswith("sep="):
+        return "semicolons" if heading[4:5] == ";" else "another sign"
+    for sign, name in SEPARATORS.items():
+        if "value" in (column.strip(' "') for column in heading.split(sign)):
+            return name
+    return ""
 
 
 def _table_row(row: dict[str, Any], *, is_exported: bool) -> Row:
