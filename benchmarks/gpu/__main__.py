@@ -19,8 +19,8 @@ from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.checkpoints.__main__ import train
 from benchmarks.checkpoints.__main__ import rows_of as rows_of_checkpoints
+from benchmarks.checkpoints.__main__ import train
 from benchmarks.machine import describe
 from benchmarks.writing import Row, save, spread
 

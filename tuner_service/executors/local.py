@@ -68,6 +68,7 @@ class LocalExecutor:
     _thread: threading.Thread | None = None
     _backoff: float = 0.0
     _leaving: _Leaving | None = None
+    _changing: threading.Lock = field(default_factory=threading.Lock)  # held to set _leaving or _closing, and to wake
     _dismissed_own: bool = False  # the package was exchanged while this service ran: every agent it starts has to go
 
     def start(self) -> None:
@@ -98,19 +99,22 @@ class LocalExecutor:
         except (OSError, OverflowError):
             return  # it has gone, or said a number that no process has
         # The descriptor first: what is verified after it is true of the process that is signalled.
-        if self._leaving is not None or self._closing or not holds_lock(pid, self.home):
-            os.close(process)
-            return
-        self._dismissed_own |= self._agent is not None and self._agent.pid == pid
-        self._leaving = _Leaving(process=process, due=time.monotonic() + LEAVE_S)
-        os.eventfd_write(self._wake, 1)
+        is_agent = holds_lock(pid, self.home)
+        with self._changing:
+            if self._leaving is not None or self._closing or not is_agent:
+                os.close(process)
+                return
+            self._dismissed_own |= self._agent is not None and self._agent.pid == pid
+            self._leaving = _Leaving(process=process, due=time.monotonic() + LEAVE_S)
+            os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """Stop watching. The agent and its trials go on."""
-        if self._closing:
-            return
-        self._closing = True
-        os.eventfd_write(self._wake, 1)
+        with self._changing:
+            if self._closing:
+                return
+            self._closing = True
+            os.eventfd_write(self._wake, 1)
         if self._thread is not None:
             self._thread.join()
         os.close(self._wake)
