@@ -12,6 +12,7 @@ import torch
 
 from tests.waiting import wait_until
 from trials.data import AsyncDataLoader
+from trials.data.core.chunk_size import HELD
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.workers.batch_assembly import Assembled
 from trials.data.workers.device_prefetch import AHEAD, DevicePrefetcher, DirectToDevice, feed_device
@@ -139,6 +140,27 @@ def test_memory_is_held_until_the_copy_out_of_it_is_done() -> None:
     wait_until(lambda: made.alive[0]() is None)
 
     feed.stop()
+
+
+def test_a_batch_is_asked_for_when_it_can_be_lent_as_well_and_need_not_be_copied() -> None:
+    held_when_asked: list[int] = []
+
+    class Asked(Made):
+        def next(self) -> tuple[Plan, Assembled] | None:
+            held_when_asked.append(sum(batch() is not None for batch in self.alive))
+            return super().next()
+
+    class SlowEvent(FakeEvent):
+        def synchronize(self) -> None:  # the copy ends when somebody waits for it, and not before
+            self.done.set()
+
+    class SlowStream(FakeStream):
+        def copy(self, value: Any) -> tuple[Any, FakeEvent]:
+            self.events.append(SlowEvent())
+            return value + 100, self.events[-1]
+
+    assert rest(DevicePrefetcher(Asked(*range(8)), SlowStream())) == list(range(100, 108))
+    assert max(held_when_asked) == HELD - 1
 
 
 def test_an_error_comes_in_the_place_of_its_batch_and_the_next_one_after_it() -> None:

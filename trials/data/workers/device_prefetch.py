@@ -4,6 +4,8 @@ Rules that stay true, with a real stream and with a fake one:
 1. A batch is handed to the trial only with the promise that what it does next waits for the copy.
 2. The memory a copy reads from is let go only after the event that was recorded behind the copy.
 3. No more than AHEAD batches are on the device before the trial asks; errors come in the place of their batch.
+4. Before another batch is asked for, so many have been let go that it is lent as well, in memory that the device reads
+   directly: beyond HELD, a loader copies it first, into memory from which a device reads many times more slowly.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
+from trials.data.core.chunk_size import HELD
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.core.sample_layout import mapped
 from trials.data.workers.batch_assembly import Assembled
 
 AHEAD = 2  # batches on the device that the trial has not asked for
-COPIES = 2  # whose memory is still held
 
 
 class Event(Protocol):
@@ -98,6 +100,8 @@ class DevicePrefetcher:
     def _run(self) -> None:
         try:
             while self._has_room():
+                while len(self._copying) >= HELD:
+                    self._let_go()
                 found = self._next_found()
                 if found is None:
                     break
@@ -129,7 +133,7 @@ class DevicePrefetcher:
     def _send(self, plan: Plan, assembled: Assembled) -> None:
         event = None
         if not assembled.empty:
-            while len(self._copying) >= COPIES or (self._copying and self._copying[0][0].query()):
+            while self._copying and self._copying[0][0].query():
                 self._let_go()
             value, event = self._stream.copy(assembled.value)
             self._copying.append((event, assembled.value))
