@@ -15,6 +15,7 @@ from tests.api_service import READ_ONLY_TOKEN, ApiService, an_api_service
 from tests.asset_trees import a_tree, added, commit, put_piece, send_missing
 from trials.wire.manifests import PIECE_BYTES
 from tuner_service.api.routes.assets import WRITE_BYTES
+from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.uploads import PieceWriter, Uploads
 
 NAME = "api/v1/assets"
@@ -339,3 +340,24 @@ def test_a_piece_is_written_by_the_threads_of_the_store_and_keeps_none_that_read
     put_piece(api, hashlib.sha256(data).hexdigest(), data)
 
     assert at_work == {"asset-store"}
+
+
+def test_a_commit_looks_into_the_store_once_for_each_beginning_of_a_digest_however_much_is_missing(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a URL each look is a listing of all that the store has there."""
+    tree = a_tree({f"{number}.txt": str(number).encode() for number in range(600)})
+    sent = api.client.post("/api/v1/assets/missing", json={"manifest": tree.described})
+    assert sent.status_code == 200
+    for digest in sent.json()["pieces"]:
+        put_piece(api, digest, tree.pieces[digest])  # the manifest alone
+    sizes, looked = AssetStore.sizes, list[str]()
+
+    def counted(store: AssetStore, prefix: str) -> dict[str, int]:
+        looked.append(prefix)
+        return sizes(store, prefix)
+
+    monkeypatch.setattr(AssetStore, "sizes", counted)
+    commit(api, tree, status=409)
+
+    assert len(looked) <= len(set(looked)) + 1  # and that of the manifest, which is asked for by itself

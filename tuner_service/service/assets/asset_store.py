@@ -73,6 +73,10 @@ class AssetStore:
     def has(self, digest: str) -> bool:
         return self._files.size(file_name(digest)) is not None
 
+    def size(self, digest: str) -> int | None:
+        """Of one file, as it is now; None where there is no such file."""
+        return self._files.size(file_name(digest))
+
     def sizes(self, prefix: str) -> dict[str, int]:
         """Of all files whose digest begins with these two digits."""
         return self._files.sizes(f"{FILES}/{prefix}")

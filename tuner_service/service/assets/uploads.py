@@ -248,7 +248,7 @@ class Uploads:
             path = self._whole(file)
             if path is not None:
                 staged[digest] = path
-            elif not known.has_stored(file, anew=True):  # another upload had it in its staging a moment ago
+            elif self._store.size(digest) != file.size:  # else another upload had it in its staging a moment ago
                 lacking += 1
                 missing += [file.path] if len(missing) < MISSING_NAMED else []
         if lacking:
@@ -318,10 +318,10 @@ class _Known:
     def has_piece(self, digest: str) -> bool:
         return digest in self._staged
 
-    def has_stored(self, file: AssetFile, *, anew: bool = False) -> bool:
+    def has_stored(self, file: AssetFile) -> bool:
         digest = file.digest
         prefix = digest[:2]
-        if anew or prefix not in self._sizes:
+        if prefix not in self._sizes:
             self._sizes[prefix] = self._store.sizes(prefix)
         return self._sizes[prefix].get(digest) == file.size
 
