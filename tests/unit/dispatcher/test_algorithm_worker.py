@@ -238,6 +238,7 @@ def test_a_worker_whose_history_is_damaged_pauses_the_experiment_at_once_with_th
     h.worker_dies(damage="a stored Trial (x/1) is damaged in column parameters: why; run `tuner doctor`")
 
     assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.PAUSED, ExperimentReason.ROWS_DAMAGED)
+    assert len(h.orders(e.StopWorker)) == 1
     assert h.experiment.message.startswith(
         "its rows are damaged: a stored Trial (x/1) is damaged in column parameters: why; its trials run on; "
     )
@@ -318,6 +319,25 @@ def test_resuming_after_deaths_starts_a_worker_with_new_counts(h: Harness) -> No
     h.resume()
 
     assert len(generations(h)) == 1
+    for _ in range(WORKER_DEATHS_LIMIT - 1):
+        h.ready()
+        h.worker_dies()
+        assert h.experiment.status is ExperimentStatus.RUNNING
+        h.after(LONG_S)
+
+
+def test_a_person_who_resumes_gives_a_worker_that_never_was_ready_as_many_starts_again(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 1, "parallel": 1})
+    h.worker_dies()
+    for _ in range(WORKER_DEATHS_LIMIT):
+        h.after(LONG_S)
+        h.worker_dies()
+    h.resume()
+
+    for _ in range(WORKER_DEATHS_LIMIT - 1):
+        h.worker_dies()
+        assert h.experiment.status is ExperimentStatus.RUNNING
+        h.after(LONG_S)
     assert [order.item for order in h.orders(e.Deliver)] == h.pending(Queue.TUNER)
     h.ready()
     h.worker_dies()

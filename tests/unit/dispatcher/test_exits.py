@@ -110,6 +110,17 @@ def test_an_end_that_nobody_saw_is_an_interruption(cause: ExitCause) -> None:
     assert meaning(ExitRecord(cause=cause)) == Interrupted(reason=TrialReason.ATTEMPT_LOST, message=message)
 
 
+def test_why_an_agent_has_lost_an_attempt_is_told_and_what_a_script_said_last_is_no_reason() -> None:
+    def message(cause: ExitCause) -> str:
+        found = meaning(ExitRecord(cause=cause, tail="epoch 3\nits folder is gone\n"))
+        assert isinstance(found, Interrupted)
+        return found.message
+
+    assert message(ExitCause.ATTEMPT_LOST) == "its folder is gone"
+    assert message(ExitCause.SUPERVISOR_LOST) == "supervisor lost; nobody saw how it ended"
+    assert message(ExitCause.HOST_REBOOTED) == "host rebooted; nobody saw how it ended"
+
+
 def test_a_death_without_output_is_named_by_its_code() -> None:
     result = meaning(ExitRecord(cause=ExitCause.EXITED, code=3))
 

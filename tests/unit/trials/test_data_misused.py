@@ -105,6 +105,14 @@ def test_a_loader_whose_close_is_refused_is_not_closed(timeout: Any) -> None:
     assert next(loader) == [5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("given", [7, "ab", b"ab"])
+def test_a_batch_of_a_batch_sampler_is_a_list_of_indices(given: Any) -> None:
+    with AsyncDataLoader(Numbers(), batch_sampler=[[1], given], collate_fn=list) as loader:
+        assert next(loader) == [1]
+        with pytest.raises(TypeError, match=f"gave {given!r} as batch 1: each of its batches is a list"):
+            next(loader)
+
+
 # ── sources and samplers ────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("given", "said"),
