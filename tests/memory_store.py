@@ -80,7 +80,7 @@ class MemoryMovedRows:
         return list(self._rows[experiment_id].checkpoints.values())[:limit]
 
     def remove(self, experiment_id: ExperimentId, *, limit: int) -> int:
-        raise AssertionError("removing some rows at a time is tested on databases")
+        return 0  # all go with their experiment; that they go some at a time is tested on databases
 
     def held(self, experiment_id: ExperimentId) -> Held:
         rows = self._rows[experiment_id]

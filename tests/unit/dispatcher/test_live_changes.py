@@ -95,6 +95,12 @@ def test_a_grid_ends_without_a_bound_and_a_deterministic_search_keeps_its_durati
         h.change(budget={"unbounded": frozenset({"duration_s"})})
 
 
+def test_one_training_keeps_its_bound_of_trials(h: Harness) -> None:
+    h.begin(search_space={}, budget={"trials": 1, "duration_s": 60.0})
+    with pytest.raises(ConflictError, match="one training needs trials"):
+        h.change(budget={"unbounded": frozenset({"trials"})})
+
+
 def test_a_lowered_duration_that_is_over_stops_the_experiment(h: Harness) -> None:
     h.run(trials=1)
     h.after(60)
