@@ -456,3 +456,26 @@ def test_a_deterministic_end_waits_for_the_judgement_and_its_turn(h: Harness) ->
     assert h.told() == [1]
     h.suggest()  # trial 3 is decided knowing the outcome of the first alone
     assert h.told() == [1, 2]
+
+
+def test_the_failure_that_ends_a_deterministic_search_takes_back_what_is_held(h: Harness) -> None:
+    begin(h, deterministic=True, budget={"trials": 4, "parallel": 2, "failures": 1})
+    for token in ("a", "b"):
+        h.suggest()
+        h.ask(token)
+
+    h.tell("a", error="no data")
+
+    assert (h.experiment.status, h.experiment.reason) == (ExperimentStatus.FAILED, ExperimentReason.TOO_MANY_FAILURES)
+    assert (h.trial(1).status, h.trial(2).status) == (TrialStatus.FAILED, TrialStatus.PAUSED)
+
+
+def test_a_deterministic_search_goes_on_at_once_past_a_trial_that_is_given_up(h: Harness) -> None:
+    begin(h, deterministic=True)
+    for token in ("a", "b"):
+        h.suggest()
+        h.ask(token)
+
+    h.stop_trial(1)
+
+    assert (h.told(), h.asked_for()) == ([1], [3])

@@ -117,6 +117,19 @@ def test_a_trial_of_two_nodes_makes_room_on_both_and_goes_on_from_its_checkpoint
     assert [launch.spec.checkpoints[0].step for launch in h.go()] == [1, 1]
 
 
+def test_a_trial_of_two_nodes_makes_no_room_while_one_of_them_is_away(h: Life) -> None:
+    h.begin_two(preemptible=True, trial={"gpus": 1.0})
+    h.suggest()
+    h.go()
+    h.report(1, an_intermediate(1, 0.5), a_checkpoint_record(1))
+    h.after(PREEMPTED_AFTER_S)
+    h.disconnect(FAR)
+    begin_other(h, "default", trials=1)
+    h.handle(c.ExperimentChanged(at=h.at, experiment_id="other", priority=5))
+
+    assert h.stops() == []
+
+
 def test_a_drained_node_moves_the_trial_from_both(h: Life) -> None:
     h.begin_two()
     h.suggest()

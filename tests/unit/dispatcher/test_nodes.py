@@ -116,3 +116,16 @@ def test_what_asks_for_nothing_waits_where_every_node_is_in_trouble(h: Harness) 
     h.suggest()
 
     assert h.trial(1).status is TrialStatus.WAITING
+
+
+def test_of_nodes_that_have_gone_nothing_is_remembered(h: Harness) -> None:
+    """Those of a cluster have a new name each."""
+    h.begin(trial={"cpus": 1.0})
+    h.connect(agent_id=OTHER)
+    h.suggest()
+    known = h.dispatcher.state.ledger._left
+    assert OTHER in known
+
+    h.disconnect(OTHER)
+
+    assert OTHER not in known

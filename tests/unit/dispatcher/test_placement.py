@@ -197,6 +197,15 @@ def test_who_holds_less_is_told_by_the_scarcest_of_devices_and_cores() -> None:
     assert names(placed) == ["cores1", "devices1"]
 
 
+def test_a_few_of_many_devices_are_less_than_most_of_the_cores() -> None:
+    most_of_the_cores = Held(experiment_id="cores", group="default", holdings=(Holding(agent_id="n0", cpus=12.0),))
+    claims = [a_claim(e, demand=Demand(cpus=1.0), since=float(n)) for n, e in enumerate(("cores", "devices"))]
+
+    placed = decide(*claims, held=(holding("devices", "n0-g0"), most_of_the_cores))
+
+    assert names(placed) == ["devices1", "cores1"]
+
+
 def test_twice_the_weight_is_twice_the_share() -> None:
     claims = [a_claim("a", n, weight=2.0) for n in range(9)] + [a_claim("b", n) for n in range(9)]
 
@@ -281,6 +290,12 @@ def test_each_group_gets_its_quota_where_all_want_more() -> None:
     placed = decide(*wanting("a", "three"), *wanting("b", "one"), groups=(THREE, ONE))
 
     assert Counter(one.claim.group for one in placed) == {"three": 3, "one": 1}
+
+
+def test_what_one_experiment_is_given_of_a_quota_counts_for_the_others_of_its_group() -> None:
+    claims = [a_claim("a", group="one"), a_claim("b", group="one"), a_claim("c", group="three", since=9.0)]
+
+    assert names(decide(*claims, nodes=[a_node(gpus=2)], groups=(THREE, ONE))) == ["a1", "c1"]
 
 
 def test_idle_devices_of_a_quota_are_lent() -> None:

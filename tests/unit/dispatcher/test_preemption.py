@@ -146,6 +146,19 @@ def test_a_node_is_kept_where_cores_are_waited_for_beside_a_device() -> None:
     assert (leaving(decision), decision.placed) == (["low1"], [])
 
 
+@pytest.mark.parametrize("asks", [{"cpus": 2.0}, {"memory_bytes": 20 * GIB}, {"cpus": 2.0, "memory_bytes": 20 * GIB}])
+def test_only_the_device_is_kept_where_just_the_cores_and_the_memory_are_there(asks: dict[str, Any]) -> None:
+    nodes = [a_node(gpus=2, cpus=8)]
+    held = Holding(agent_id="n0", cpus=6.0, memory_bytes=44 * GIB, shares={"n0-g0": 1.0})
+    running = [a_running("low", 1, holdings=(held,)), a_running("half", 1, "n0-g1", share=0.5, may_leave=False)]
+    claims = [a_claim("high", priority=1, asks={"gpus": 1.0} | asks), a_claim("late", asks={"gpus": 0.5})]
+
+    decision = decided(*claims, running=running, nodes=nodes)
+
+    assert leaving(decision) == ["low1"]
+    assert [(one.claim.experiment_id, *one.holdings[0].shares) for one in decision.placed] == [("late", "n0-g1")]
+
+
 def test_a_trial_of_several_nodes_has_those_leave_that_it_needs_on_each() -> None:
     nodes = [a_node(f"n{n}", gpus=1) for n in range(3)]
     running = [a_running("low", n, f"n{n}-g0") for n in range(2)]
@@ -181,6 +194,18 @@ def test_what_was_borrowed_is_given_back_at_once_where_that_is_allowed_and_no_mo
     decision = decided(*claims, running=borrowing(), nodes=[a_node()], groups=(THREE, ONE))
 
     assert leaving(decision) == ["b0", "b1", "b2"], "the fourth is within its quota, and of a higher priority"
+
+
+def test_a_group_that_holds_its_quota_to_the_last_part_of_a_device_has_borrowed_nothing() -> None:
+    exact = QuotaGroup(name="exact", gpus=2.01)  # times the parts of a device that are counted: a little less than it
+    running = [a_running("b", n, f"n0-g{n}", group="exact", priority=9) for n in range(2)]
+    running.append(a_running("b", 2, "n0-g2", share=0.01, group="exact", priority=9))
+
+    def left(*groups: QuotaGroup) -> list[str]:
+        return leaving(decided(a_claim("a", group="three"), running=running, nodes=[a_node(gpus=3)], groups=groups))
+
+    assert left(THREE, exact) == []
+    assert left(THREE, QuotaGroup(name="exact", gpus=2.0)) == ["b0"]
 
 
 def test_who_would_borrow_has_nobody_leave_who_is_within_the_quota() -> None:

@@ -349,3 +349,10 @@ def test_a_range_that_just_fits_is_taken(spec: dict[str, Any]) -> None:
     space = only(spec)
 
     assert space.contains(space.sample(random.Random(1)))
+
+
+def test_options_that_are_no_values_are_told_once_each_also_where_they_are_alike() -> None:
+    with pytest.raises(InputError) as raised:
+        parse_search_space({"x": {"_type": "choice", "_value": [[{"a": 1}], [{"a": 1}], 3]}})
+
+    assert [fault.pointer for fault in raised.value.faults] == ["/x/_value/0/0", "/x/_value/1/0"]

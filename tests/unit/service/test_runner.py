@@ -177,6 +177,34 @@ def test_commands_that_wait_together_share_one_transaction(world: World) -> None
     assert world.store.log.count("commit") == before + 2
 
 
+def test_while_the_cause_of_a_failure_is_looked_for_each_command_has_a_step_of_its_own_and_time_passes_between(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.do(created("before"))
+    world.runner.suspects.blame(None, KeyError("gone"), world.clock.at)
+    handle, handled = Dispatcher.handle, list[type[c.Command]]()
+
+    def noted(dispatcher: Dispatcher, command: c.Command) -> list[e.Effect]:
+        handled.append(type(command))
+        return handle(dispatcher, command)
+
+    monkeypatch.setattr(Dispatcher, "handle", noted)
+    world.store.gate.clear()
+    world.store.entered.clear()
+    first = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    handled.clear()
+    others = [world.submit(created(f"other{n}")) for n in range(3)]
+    before = world.store.log.count("commit")
+    world.clock.at += TICK_S
+    world.store.gate.set()
+    for future in (first, *others):
+        future.result(TIMEOUT_S)
+
+    assert handled == [c.ExperimentCreated, c.TimePassed, c.ExperimentCreated, c.ExperimentCreated]
+    assert world.store.log.count("commit") == before + 4
+
+
 def test_a_sender_that_goes_away_takes_nothing_back_and_keeps_nobody_from_an_answer(world: World) -> None:
     world.store.gate.clear()
     world.store.entered.clear()

@@ -16,7 +16,7 @@ from tuner_service.dispatcher.changes import Changes, StoredIdempotencyKey
 from tuner_service.domain.errors import StorageError
 from tuner_service.ports import StoredToken
 from tuner_service.storage import sqlite_file, tables
-from tuner_service.storage.engine import KEEP_UNNAMED_S, WAL_CHECKPOINT_BYTES, open_queries, open_store
+from tuner_service.storage.engine import KEEP_UNNAMED_S, WAL_CHECKPOINT_BYTES, open_queries, open_store, revision_of
 
 
 class StillClock:
@@ -52,6 +52,10 @@ def test_the_connection_that_writes_waits_for_the_disk_at_every_commit(path: Pat
         found = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in pragmas}
 
     assert found == {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1, "wal_autocheckpoint": 0}
+
+
+def test_a_database_has_the_revision_of_the_program_that_made_it(path: Path) -> None:
+    assert revision_of(path) == tables.HEAD_REVISION
 
 
 def refused(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_the_first_rank_has_every_byte_when_all_have_called(wire: Wire, drafts: 
     found = {path.name: path.read_bytes() for path in drafts[0].iterdir()}
     assert found == CONTENTS, "an empty one, of a rank that had nothing to write, is named by the manifest as well"
     assert not wire.sent
+
+
+def test_every_byte_is_on_the_disk_then(wire: Wire, drafts: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[str, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        synced[Path(f"/proc/self/fd/{descriptor}").readlink().name] = os.fstat(descriptor).st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    bring(drafts[1], 1)
+    bring(drafts[0], 0)
+
+    assert synced == {name: len(data) for name, data in CONTENTS.items() if data}
 
 
 def test_what_cannot_be_read_fails_on_both_ranks_once_all_else_was_sent(wire: Wire, drafts: list[Path]) -> None:
