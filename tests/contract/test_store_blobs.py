@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_checkpoint, a_trial
+from tests.builders import a_checkpoint, a_trial, an_attempt
 from tests.contract.stores import changes_for
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import AttemptStatus, Part
 
 PIECE = 64 << 10
 
@@ -38,3 +39,26 @@ def test_what_two_checkpoints_share_outlives_either(store: Any) -> None:
     store.commit(Changes(dropped_checkpoints=[rows[1]], blobs={"c": first}))
     assert store.queries.blob("b" * 64) is None
     assert store.queries.blob("c") == first
+
+
+def test_a_checkpoint_is_for_the_agents_whose_attempts_of_its_experiment_live(store: Any) -> None:
+    parts = (Part(agent_id="agent-2", nonce="n"), Part(agent_id="agent-3", nonce="m"))
+    running = an_attempt(number=2, agent_id="agent-2", parts=parts)
+    ended = an_attempt(agent_id="agent-1", status=AttemptStatus.EXITED, ended_at=5.0)
+    elsewhere = an_attempt(experiment_id="other", agent_id="agent-4")
+    store.commit(
+        changes_for(
+            a_trial(),
+            a_trial(number=2),
+            attempts={one.key: one for one in (running, ended)},
+            blobs={"a" * 64: b"abc"},
+            checkpoints=[a_checkpoint()],
+        )
+    )
+    store.commit(
+        changes_for(a_trial(experiment_id="other"), experiment_id="other", attempts={elsewhere.key: elsewhere})
+    )
+
+    found = [agent for agent in range(6) if store.queries.is_for_agent("a" * 64, f"agent-{agent}")]
+    assert found == [2, 3]
+    assert not store.queries.is_for_agent("b" * 64, "agent-2")

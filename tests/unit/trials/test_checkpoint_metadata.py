@@ -8,6 +8,7 @@ import pickle
 import struct
 from collections import OrderedDict
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,21 @@ def test_what_torch_writes_is_read_as_it_was(protocol: int) -> None:
     assert found == written
     assert [type(index.offset) for index in found.storage_data] == [torch.Size, type(None)]
     assert pickle.dumps(found, 4) == pickle.dumps(pickle.loads(pickle.dumps(written, 4)), 4)
+
+
+class AsBefore(pickle.Pickler):
+    """Python before 3.11.4 wrote a member of an enumeration by its name."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (getattr, (type(value), value.name)) if isinstance(value, Enum) else NotImplemented
+
+
+def test_a_member_that_was_written_by_its_name_is_read_as_it_was() -> None:
+    written, file = metadata_of_two(), io.BytesIO()
+    AsBefore(file, 4).dump(written)
+    assert b"getattr" in file.getvalue()
+
+    assert read(file.getvalue()) == written
 
 
 # ── hostile ones ────────────────────────────────────────────────────────────────────────────────
