@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.exc import InternalError
 
 from benchmarks.large.filling import EXPERIMENT_ID as EXPERIMENT
 from benchmarks.large.filling import Size, fill
@@ -49,6 +50,13 @@ def test_a_new_database_has_the_schema_of_the_newest_revision() -> None:
         database=name_of(url),
     )
     assert wrong == [], "columns whose order is not that of Python"
+
+
+def test_what_reads_can_change_nothing() -> None:
+    with closing(open_queries(the_server().filled_database())) as queries, queries.reading() as connection:
+        with pytest.raises(InternalError, match="read-only transaction"):
+            connection.exec_driver_sql("DELETE FROM meta")
+        connection.rollback()
 
 
 def test_a_start_and_a_step_of_archiving_read_what_they_want_and_nothing_else_of_what_is_stored() -> None:

@@ -66,13 +66,14 @@ class Script:
         self._frames = frames
         self._on_command = on_command
         self.hub = AgentHub()
+        self.now = 1.0  # by its clock
 
     def run(self, hello: Hello) -> None:
         asyncio.run(self.talk(hello))
 
     async def talk(self, hello: Hello) -> None:
         services: Any = SimpleNamespace(
-            hub=self.hub, runner=self, experiments=SimpleNamespace(clock=SimpleNamespace(now=lambda: 1.0))
+            hub=self.hub, runner=self, experiments=SimpleNamespace(clock=SimpleNamespace(now=lambda: self.now))
         )
         await _Connection(self, services, hello).run()  # type: ignore[arg-type]
 

@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from tests.api_service import an_api_service
 from trials.wire.attempt import AttemptKey
 from trials.wire.outputs import OutputOffered
 from tuner_service.api.server import READING_THREADS
 from tuner_service.domain.assets import Asset
+from tuner_service.domain.trial import TrialOutput
 from tuner_service.service.assets.uploads import NewAsset
 from tuner_service.service.outputs import take_in
 
@@ -91,3 +93,14 @@ def test_commits_that_wait_when_the_service_ends_are_given_up() -> None:
 
     slow = SlowStore()
     asyncio.run(scene())
+
+
+def test_of_an_output_that_could_not_be_kept_the_reason_is_and_no_file_or_byte_is_counted() -> None:
+    store = SlowStore()
+    offered = replace(an_offer(1), pieces=(), size=0, message="the disk is full")
+
+    output, error = asyncio.run(take_in(store.assets, offered))
+
+    assert error is None
+    assert output == TrialOutput(attempt=1, asset="", size=0, files=0, is_complete=False, message="the disk is full")
+    assert (output.size, output.files, store.commits) == (0, 0, [])

@@ -113,6 +113,16 @@ def test_clocks_that_differ_by_less_than_a_second_are_left_as_they_are() -> None
     assert shown(NodeFacts(), ahead_s=0.9)["notes"] == []
 
 
+def test_a_clock_that_is_not_told_is_taken_for_right() -> None:
+    line = json.dumps({"kind": "metric", "step": 1, "values": {"a": 1.0}, "at": 4_000.0, "final": False})
+    script = Script([encode(Reports(key=KEY, nonce="n", first_sequence=1, lines=(line,)))], welcome)
+    script.now = 5_000.0
+    script.run(a_hello(node=NodeFacts()))
+
+    (reports,) = [command for command in script.commands if isinstance(command, ReportsReceived)]
+    assert reports.records[0].at == 4_000.0  # type: ignore[union-attr]  # a metric
+
+
 # ── another Python, another user ────────────────────────────────────────────────────────────────
 def test_another_python_is_said_and_the_node_is_used() -> None:
     view = shown(NodeFacts(python="3.99.1"))

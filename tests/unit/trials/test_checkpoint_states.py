@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from trials.checkpoints.file_format import MAGIC_PIECES, Image, Imaging, read_image
+from trials.checkpoints.file_format import BLOCK_BYTES, MAGIC_PIECES, Image, Imaging, read_image
 from trials.checkpoints.state_tree import Restoring
 
 
@@ -46,6 +47,18 @@ def test_a_state_is_read_back_as_it_was(tmp_path: Path, state: Any) -> None:
 
     assert repr(found) == repr(state)
     assert type(found) is type(state)
+
+
+def test_memory_stands_at_multiples_of_64_and_of_a_block_where_it_is_large() -> None:
+    """The file can be mapped, whatever it holds."""
+    sizes = [5, 70, 130, BLOCK_BYTES + 1]
+    arrays = [np.frombuffer(random.Random(size).randbytes(size), dtype="u1").copy() for size in sizes]
+
+    data = b"".join(image_of(arrays).parts)
+
+    places = [data.index(array.tobytes()) for array in arrays]
+    assert [place % 64 for place in places] == [0] * 4
+    assert places[3] % BLOCK_BYTES == 0
 
 
 def test_nan_is_read_back(tmp_path: Path) -> None:

@@ -145,3 +145,8 @@ def test_a_wrong_answer_is_told_whatever_is_done_with_bad_samples(answer: Any, s
 @pytest.mark.parametrize("answer", [(1, 2), np.array([1, 2])], ids=str)
 def test_an_answer_may_be_any_sequence_of_samples(answer: Any) -> None:
     assert next(AsyncDataLoader(OtherAnswer(answer), 2)).tolist() == [1, 2]
+
+
+def test_a_loader_that_has_given_nothing_yet_has_counted_nothing() -> None:
+    with AsyncDataLoader(list(range(4)), 2) as loader:
+        assert {name: value for name, value in loader.stats().items() if value} == {}
