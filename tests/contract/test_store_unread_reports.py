@@ -43,6 +43,17 @@ def test_reports_beyond_the_limit_are_loaded_unread(store: Any, deterministic: b
     assert [len(item.values) for item in loaded] == ([2, 2, 0] if deterministic else [0, 0, 0])
 
 
+def test_where_those_that_were_read_are_as_many_as_the_limit_no_more_are_read(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (memory_store, reading):
+        monkeypatch.setattr(module, "ASSESSOR_REPORTS_LIMIT", 4)
+    with_reports(store)
+
+    loaded = only(store).unanswered[Queue.ASSESSOR]
+    assert [(item.line, len(item.reports), item.unread) for item in loaded] == [(2, 2, 0), (3, 2, 0), (4, 0, 2)]
+
+
 def test_and_are_read_by_their_line(store: Any) -> None:
     with_reports(store)
 

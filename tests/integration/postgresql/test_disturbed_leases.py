@@ -161,6 +161,28 @@ def test_whatever_a_renewal_meets_the_next_one_is_made(url: str, monkeypatch: py
         assert store.commit(changes_for(a_trial(number=1))) == 1
 
 
+def test_a_service_that_ends_waits_for_the_renewal_at_hand(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would come after the lease was given back otherwise."""
+    row, begun, closed, done = ThisService.row, threading.Event(), threading.Event(), list[str]()
+
+    def slow(service: ThisService) -> Any:
+        begun.set()
+        closed.wait(0.5)
+        done.append("renewed")
+        return row(service)
+
+    store = open_store(url, StillClock())
+    with monkeypatch.context() as slowed:
+        slowed.setattr(ThisService, "row", slow)
+        assert begun.wait(60)
+        store.close()
+        closed.set()
+        done.append("closed")
+    wait_until(lambda: len(done) == 2)
+
+    assert done == ["renewed", "closed"]
+
+
 class BusyClock(StillClock):
     """Asked for the time inside a transaction, it takes so long that the server ends that, the first time."""
 
