@@ -28,6 +28,9 @@ class Counting:
     def batches(self) -> int:
         return self.length
 
+    def require_unharmed(self) -> None:
+        """Its batches are its own."""
+
     def require_reachable(self, position: Position, state: Mapping[str, Any]) -> None:
         if position.delivered > self.length or "source" not in state:
             raise StateError("beyond the end")
