@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -207,6 +208,31 @@ def test_a_commit_for_which_the_machine_is_too_busy_is_done_again_in_peace(
         assert store.commit(changes_for(a_trial(number=1))) == 1
         assert numbers(store) == [1]
         assert clock.asked > 2, "it was done once"
+
+
+class CuttingClock(StillClock):
+    """Asked for the time inside a transaction, it has the server end that session, the first time."""
+
+    def __init__(self) -> None:
+        self.cut: list[Callable[[], object]] = []
+
+    def now(self) -> float:
+        while self.cut:
+            self.cut.pop()()
+        return super().now()
+
+
+def test_a_commit_whose_session_was_ended_at_once_is_done_again_and_given_no_more_time(url: str) -> None:
+    clock = CuttingClock()
+    with closing(open_store(url, clock)) as store:
+        assert isinstance(store, store_of_a_server.PostgresqlStore)
+        assert store.commit(changes_for(a_trial(number=1))) == 1
+        clock.cut.append(lambda: execute(url, f"SELECT pg_terminate_backend({store._session})"))
+
+        assert store.commit(changes_for(a_trial(number=2))) == 2
+
+        assert (clock.cut, numbers(store)) == ([], [1, 2])
+        assert store._idle_ms == store_of_a_server.IDLE_IN_TRANSACTION_MS
 
 
 # ── roles ───────────────────────────────────────────────────────────────────────────────────────
