@@ -47,6 +47,9 @@ TRICKS: tuple[Trick, ...] = (
     Trick(name="random", what="the state of random's generator is read", rounds=300, measure=readings.python_generator),
     Trick(name="numpy", what="the state of NumPy's generator is read", rounds=300, measure=readings.numpy_generator),
     Trick(name="same", what="two states of torch's generator are compared", rounds=300, measure=readings.torch_states),
+    Trick(
+        name="copy", what="the row of a trial is copied with three changes", rounds=200, measure=readings.copied_rows
+    ),
     Trick(name="select", what="a row is read by its key", rounds=200, measure=readings.prepared_select),
     Trick(name="update", what="a row is updated", rounds=200, measure=readings.prepared_update),
     Trick(name="read", what="a file of one block is read", rounds=300, measure=readings.read_by_descriptor),

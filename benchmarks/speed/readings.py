@@ -7,6 +7,7 @@ What is compared is taken from where it is used, private names included: a copy 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import mmap
 import os
@@ -35,6 +36,8 @@ from trials.data.workers.shared_memory import SharedMemory
 from trials.files import put_in_place, read_bytes, write_atomically
 from trials.wire.plain import read_lines
 from tuner_service.dispatcher.changes import Touched
+from tuner_service.domain.replacing import replaced
+from tuner_service.domain.trial import Trial, TrialStatus
 from tuner_service.storage import tables
 from tuner_service.storage.prepared import Prepared
 from tuner_service.storage.prepared_writes import execute_many
@@ -157,6 +160,19 @@ def linked() -> Iterator[tuple[Work, Work]]:
             os.unlink(folder / "live")  # noqa: PTH108  as the agent does
 
         yield cpu_of(write, times=REPEAT), cpu_of(link, times=REPEAT)
+
+
+def copied_rows() -> Iterator[tuple[Work, Work]]:
+    """Assignments to a twin class without a guard, instead of the constructor, of the row of a trial that reported."""
+    trial = Trial(experiment_id="e", number=1, status=TrialStatus.RUNNING, parameters={"lr": 0.1})
+
+    def plainly() -> Trial:
+        return dataclasses.replace(trial, last_step=7, last_value=0.5, last_metrics={"loss": 0.5})
+
+    def assigned() -> Trial:
+        return replaced(trial, last_step=7, last_value=0.5, last_metrics={"loss": 0.5})
+
+    yield cpu_of(plainly, times=REPEAT), cpu_of(assigned, times=REPEAT)
 
 
 def spool_in_one_go() -> Iterator[tuple[Work, Work]]:
