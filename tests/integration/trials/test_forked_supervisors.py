@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,11 @@ def goes_to_its_end(service: FakeService, nonce: str, number: int) -> bool:
 
 
 def descriptors(pid: int) -> dict[int, str]:
-    return {int(path.name): str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    found: dict[int, str] = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            found[int(path.name)] = str(path.readlink())
+    return found
 
 
 def state_of(pid: int) -> dict[str, Any]:
