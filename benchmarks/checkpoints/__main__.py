@@ -58,7 +58,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="of a block (default: 20)")
     parser.add_argument("--width", type=int, default=2048, help="of a layer; five of them (default: 2048, 200 MB)")
     parser.add_argument("--batch", type=int, default=128, help="samples of a step (default: 128)")
-    parser.set_defaults(device="cpu")  # on a GPU: python -m benchmarks.gpu
     options = parser.parse_args()
     machine = describe()
     found = train(options)
@@ -82,14 +81,14 @@ def main() -> int:
     return 0
 
 
-def train(options: argparse.Namespace, *further: str) -> dict[str, Any]:
+def train(options: argparse.Namespace, *further: str, device: str = "cpu") -> dict[str, Any]:
     """What ``training`` printed, which is run in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "parameters.json").write_text("{}", encoding="utf-8")
-        arguments = [str(getattr(options, name)) for name in ("rounds", "steps", "width", "batch", "device")]
+        arguments = [str(getattr(options, name)) for name in ("rounds", "steps", "width", "batch")]
         finished = subprocess.run(
             [sys.executable, "-m", "benchmarks.checkpoints.training", *arguments, *further],
-            env={**os.environ, "TUNER_ATTEMPT_DIR": folder},
+            env={**os.environ, "TUNER_ATTEMPT_DIR": folder, "TRAINING_DEVICE": device},
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -2,7 +2,7 @@
 
 With the name of a kind as a further argument, a process of its own for that kind: its first save and the median of
 those after it; with ``memory`` after the name the most memory that the process and all below it had, and no times: a
-look at memory takes the kernel milliseconds, in which a save may have to wait.
+look at memory takes the kernel milliseconds, in which a save may have to wait. TRAINING_DEVICE may be cuda.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK_S = 0.02
 class Training:
     """The model, its optimizer, and one step of both."""
 
-    def __init__(self, width: int, batch: int, device: str) -> None:
+    def __init__(self, width: int, batch: int, device: str = "cpu") -> None:
         torch.manual_seed(1)
         layers = [torch.nn.Linear(width, width) for _ in range(LAYERS)]
         self.model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.ReLU()))).to(device)
@@ -71,7 +71,7 @@ class Training:
 class Saver:
     """Saves in the ways of KINDS. ``stall_s`` of the last save: how long the training loop has waited for it so far."""
 
-    def __init__(self, trial: trials.Trial, device: str) -> None:
+    def __init__(self, trial: trials.Trial, device: str = "cpu") -> None:
         self._trial, self._folder = trial, Path(os.environ["TUNER_ATTEMPT_DIR"])
         of_device = device != "cpu"
         self._stagers = {
@@ -241,9 +241,9 @@ def _a_saver(trial: trials.Trial, device: str) -> Iterator[Saver]:
 
 if __name__ == "__main__":
     rounds_, steps_, width_, batch_ = (int(argument) for argument in sys.argv[1:5])
-    device_ = sys.argv[5]
-    if len(sys.argv) == 6:
+    device_, further = os.environ.get("TRAINING_DEVICE", "cpu"), sys.argv[5:]
+    if not further:
         main(rounds_, steps_, width_, batch_, device_)
     else:
-        measure = memory_alone if sys.argv[7:] == ["memory"] else alone
-        print(json.dumps(measure(width_, batch_, device_, sys.argv[6])))
+        measure = memory_alone if further[1:] == ["memory"] else alone
+        print(json.dumps(measure(width_, batch_, device_, further[0])))

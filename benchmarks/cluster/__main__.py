@@ -25,8 +25,8 @@ NOTES = (
         "placement decision is one command of the dispatcher that starts trials. A node's loss is settled when its "
         "trials were given up, and those were started that find room, all of it committed. Each report is a command of "
         "its own, as an agent sends it where a trial reports seldom; a step takes what has come in 50 ms, and time "
-        "passes every half second, as in the service, whose collector of garbage is set as here. What it takes to make the "
-        "reports, which the nodes would do, is not counted."
+        "passes every half second, as in the service, whose collector of garbage is set as here. What it takes to make "
+        "the reports, which the nodes would do, is not counted."
     ),
 )
 

@@ -165,8 +165,8 @@ def _workers() -> int:
 # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────
 def saved(options: argparse.Namespace, rounds: list[Row]) -> list[Row]:
     """``rounds`` gets what was measured."""
-    training = argparse.Namespace(rounds=options.rounds, steps=STEPS, width=WIDTH, batch=BATCH, device="cuda")
-    found: dict[str, Any] = train(training)
+    training = argparse.Namespace(rounds=options.rounds, steps=STEPS, width=WIDTH, batch=BATCH)
+    found: dict[str, Any] = train(training, device="cuda")
     rounds += found["blocks"]
     return rows_of_checkpoints(found, {}, {}, STEPS)
 

@@ -61,11 +61,21 @@ def test_the_cost_of_a_save_is_the_difference_of_two_blocks_of_one_round() -> No
     ]
     alone = {kind: [{"first_s": 0.2, "next_s": 0.1}] for kind in TITLES}
 
-    rows = rows_of({"blocks": blocks, "bytes": 1e6}, alone, dict.fromkeys(("none", *TITLES), 1.0), 10)
+    rows = rows_of({"blocks": blocks, "bytes": 1e6, "errors": {}}, alone, dict.fromkeys(("none", *TITLES), 1.0), 10)
 
     assert rows[0]["ms/step"] == 200
     assert {row["a save costs, ms"] for row in rows[1:]} == {"200 (100–300)"}
     assert {row["cost, %"] for row in rows[1:]} == {"10.0 (2.2–15.0)"}
+
+
+def test_a_way_of_torchs_that_fails_is_left_out_with_its_error() -> None:
+    blocks = [{"kind": kind, "with_s": 1.0, "without_s": 1.0, "stall_s": 0.0} for kind in ("ours", "torch")]
+    errors = dict.fromkeys(set(TITLES) - {"ours", "torch"}, "KeyError()")
+
+    rows = rows_of({"blocks": blocks, "bytes": 1e6, "errors": errors}, {}, {}, 10)
+
+    assert [row.get("left out") for row in rows[1:]] == [errors.get(kind) for kind in TITLES]
+    assert {"alone: first, ms", "memory, MiB"}.isdisjoint(rows[1])
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # torch's own of ``no_dist``
