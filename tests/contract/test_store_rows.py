@@ -32,6 +32,7 @@ from tuner_service.dispatcher.items import (
     MetricsReported,
     Queue,
 )
+from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import (
     EVALUATOR,
@@ -342,6 +343,19 @@ def test_deleting_an_experiment_removes_all_of_it_and_nothing_else(store: Any) -
     assert queries.blob(f"checkpoint of {EXPERIMENT_ID}") is None
     assert queries.blob(f"checkpoint of {OTHER_ID}") == b"weights"
     assert queries.blob("shared") == b"code"
+
+
+def test_that_an_experiment_is_being_removed_stands_in_its_row_and_in_no_other(store: Any) -> None:
+    both = {name: an_experiment(id=name, next_number=4) for name in (EXPERIMENT_ID, OTHER_ID)}
+    archive = Archive(phase=ArchivePhase.REMOVING, upto=0, at=START)
+    store.commit(Changes(experiments=both))
+
+    store.commit(Changes(removing={EXPERIMENT_ID: archive}))
+    store.commit(Changes(experiments={OTHER_ID: replace(both[OTHER_ID], next_number=5)}))
+
+    found = {loaded.experiment.id: loaded.experiment for loaded in store.load()}
+    assert found[EXPERIMENT_ID] == replace(both[EXPERIMENT_ID], archive=archive)
+    assert found[OTHER_ID] == replace(both[OTHER_ID], next_number=5)
 
 
 def test_deleting_the_last_experiment_with_some_code_removes_every_revision_of_it(store: Any) -> None:
