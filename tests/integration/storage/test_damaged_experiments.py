@@ -19,7 +19,7 @@ from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.changes import Changes, SearchSpaceRevision
 from tuner_service.dispatcher.effects import Effect, Tell
 from tuner_service.domain.errors import ConflictError, NotFoundError, UnavailableError
-from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
+from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentStatus
 from tuner_service.domain.resources import Holding
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.retention import due
@@ -167,18 +167,24 @@ def test_the_trials_of_what_is_set_aside_run_on_and_keep_what_they_hold(database
         assert BAD in store.queries.set_aside
 
 
+def shown_after_a_fault(runner: Runner, store: SqlStore) -> Experiment:
+    """The experiment at which the service fails, once all is read anew."""
+    runner.suspects.set_aside(BAD, "OverflowError: too large")
+    with pytest.raises(UnavailableError):
+        runner.submit(object()).result(TIMEOUT_S)  # type: ignore[arg-type]  # a fault, after which all is read anew
+    wait_until(lambda: runner.readiness()["database"] == "ok")
+    shown = store.queries.experiment(BAD)
+    assert shown is not None
+    assert "OverflowError: too large" in shown.message
+    return shown
+
+
 def test_one_with_which_the_service_fails_is_set_aside_with_whole_rows_and_goes_on_after_the_next_start(
     database: Path,
 ) -> None:
     with running(database) as (runner, store, _):
-        runner.suspects.set_aside(BAD, "OverflowError: too large")
-        with pytest.raises(UnavailableError):
-            runner.submit(object()).result(TIMEOUT_S)  # type: ignore[arg-type]  # a fault, after which all is read anew
-        wait_until(lambda: runner.readiness()["database"] == "ok")
-        shown = store.queries.experiment(BAD)
-        assert shown is not None
+        shown = shown_after_a_fault(runner, store)
         assert shown.reason is ExperimentReason.SERVICE_FAULT
-        assert "OverflowError: too large" in shown.message
         do(runner, c.ExperimentPaused(at=START, experiment_id=GOOD))
     with running(database) as (runner, store, _):
         assert store.queries.set_aside == {}
@@ -195,14 +201,8 @@ def test_one_that_has_ended_stays_what_it_was_with_the_fault_beside_it(database:
         connection.commit()
     with running(database) as (runner, store, _):
         assert [one.id for one in due(store.queries, before=START)] == [BAD]
-        runner.suspects.set_aside(BAD, "OverflowError: too large")
-        with pytest.raises(UnavailableError):
-            runner.submit(object()).result(TIMEOUT_S)  # type: ignore[arg-type]  # a fault, after which all is read anew
-        wait_until(lambda: runner.readiness()["database"] == "ok")
-        shown = store.queries.experiment(BAD)
-        assert shown is not None
+        shown = shown_after_a_fault(runner, store)
         assert (shown.status, shown.reason) == (ExperimentStatus.COMPLETED, ExperimentReason.SERVICE_FAULT)
-        assert "OverflowError: too large" in shown.message
         assert due(store.queries, before=START) == []
         with pytest.raises(ConflictError, match="too large"):
             do(runner, c.ExperimentResumed(at=START, experiment_id=BAD))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -232,22 +233,32 @@ def test_the_file_of_priorities_is_bounded_and_its_reader_misses_nothing_in_two_
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def once_opened(act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a file next finds, when it has it, that ``act`` was done meanwhile."""
+    opened = Path.open
+
+    def open_then_act(self: Path, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Path, "open", opened)
+        file = self.open(*arguments, **options)
+        act()
+        return file
+
+    monkeypatch.setattr(Path, "open", open_then_act)
+
+
 def test_two_processes_that_find_the_file_of_priorities_full_move_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, opened = tmp_path / "p.jsonl", Path.open
+    path = tmp_path / "p.jsonl"
     reader = PriorityReader(path)
     report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=0)
     assert [found.step for found in reader.read()] == [0]
     report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=1)
 
-    def another_is_quicker(self: Path, *arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(Path, "open", opened)
-        file = self.open(*arguments, **options)
+    def another_is_quicker() -> None:
         report_priorities(PriorityWriter(path, limit=200), [2], [1.0], step=2)
-        return file
 
-    monkeypatch.setattr(Path, "open", another_is_quicker)
+    once_opened(another_is_quicker, monkeypatch)
     report_priorities(PriorityWriter(path, limit=200), [3], [1.0], step=3)
 
     assert [found.step for found in reader.read()] == [1, 2, 3]
@@ -257,19 +268,16 @@ def test_no_priorities_go_into_a_file_that_was_moved_away_since_it_was_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its reader is through with it."""
-    path, opened = tmp_path / "p.jsonl", Path.open
+    path = tmp_path / "p.jsonl"
     reader = PriorityReader(path)
     report_priorities(PriorityWriter(path), ["x" * 200], [1.0], step=0)
     steps = [found.step for found in reader.read()]
 
-    def another_moves_it(self: Path, *arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(Path, "open", opened)
-        file = self.open(*arguments, **options)
+    def another_moves_it() -> None:
         report_priorities(PriorityWriter(path, limit=200), [1], [1.0], step=1)
         steps.extend(found.step for found in reader.read())
-        return file
 
-    monkeypatch.setattr(Path, "open", another_moves_it)
+    once_opened(another_moves_it, monkeypatch)
     report_priorities(PriorityWriter(path), [2], [1.0], step=2)
 
     assert steps + [found.step for found in reader.read()] == [0, 1, 2]
