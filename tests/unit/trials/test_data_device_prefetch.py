@@ -175,6 +175,44 @@ def test_an_error_comes_in_the_place_of_its_batch_and_the_next_one_after_it() ->
     assert rest(feed) == [102]
 
 
+@pytest.mark.parametrize("way", [DevicePrefetcher, DirectToDevice])
+def test_a_batch_that_the_device_has_no_memory_for_is_told_of_and_not_left_out(way: Any) -> None:
+    class FullOnce(FakeStream):
+        def copy(self, value: Any) -> tuple[Any, FakeEvent]:
+            if int(value[0]) == 2 and "full" not in vars(self):
+                self.full = True
+                raise MemoryError("the device is full")
+            return super().copy(value)
+
+    feed = way(Made(1, 2, 3), FullOnce())
+    first = feed.next()
+    assert first is not None
+    assert int(first[1].value[0]) == 101
+    with pytest.raises(MemoryError, match="the device is full"):
+        feed.next()
+
+    assert rest(feed) == [102, 103]
+
+
+def test_a_device_that_fails_is_told_of_and_is_no_end_of_the_epoch() -> None:
+    class Broken(FakeEvent):
+        def query(self) -> bool:
+            raise RuntimeError("device-side assert")
+
+        def synchronize(self) -> None:
+            raise RuntimeError("device-side assert")
+
+    class Failing(FakeStream):
+        def copy(self, value: Any) -> tuple[Any, FakeEvent]:
+            return value + 100, Broken()
+
+    feed = DevicePrefetcher(Made(1, 2, 3), Failing())
+    assert feed.next() is not None
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        rest(feed)
+    feed.stop()
+
+
 def test_a_feed_that_is_stopped_waits_for_its_copies_and_drops_the_rest() -> None:
     made, stream = Made(*range(10)), FakeStream(ends_at_once=False)
     feed = DevicePrefetcher(made, stream)

@@ -14,14 +14,18 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trials.data.core.chunk_size import HELD
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.core.sample_layout import mapped
 from trials.data.workers.batch_assembly import Assembled
+
+T = TypeVar("T")
 
 AHEAD = 2  # batches on the device that the trial has not asked for
 
@@ -100,15 +104,14 @@ class DevicePrefetcher:
     def _run(self) -> None:
         try:
             while self._has_room():
-                while len(self._copying) >= HELD:
-                    self._let_go()
-                found = self._next_found()
+                found = self._tried(self._fetched)
                 if found is None:
                     break
-                self._send(*found)
+                self._tried(partial(self._send, *found))
         finally:
             while self._copying:
-                self._let_go()
+                with suppress(Exception):  # of a device that has failed, and reads from nothing any more
+                    self._let_go()
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -119,16 +122,23 @@ class DevicePrefetcher:
             self._changed.wait_for(lambda: self._stopped or (len(self._ready) < AHEAD and self._failed is None))
             return not self._stopped
 
-    def _next_found(self) -> tuple[Plan, Assembled] | None:
+    def _tried(self, act: Callable[[], T]) -> T | None:
+        """What ``act`` gives. An error is the trial's to see, and then it is tried again, so that a batch which the
+        device had no memory for is not left out. None where the trial wants no more."""
         while True:
             try:
-                return self._batches.next()
+                return act()
             except Exception as error:  # noqa: BLE001  # whatever stands in a batch's place is the trial's to see
                 with self._changed:
                     self._failed = error
                     self._changed.notify_all()
             if not self._has_room():
                 return None
+
+    def _fetched(self) -> tuple[Plan, Assembled] | None:
+        while len(self._copying) >= HELD:
+            self._let_go()
+        return self._batches.next()
 
     def _send(self, plan: Plan, assembled: Assembled) -> None:
         event = None
@@ -155,23 +165,26 @@ class DirectToDevice:
         self._batches = batches
         self._stream = stream
         self._copying: tuple[Event, Any] | None = None  # what is read from, until the event
+        self._found: tuple[Plan, Assembled] | None = None  # what could not be copied: it is tried again
         self._owner = os.getpid()
 
     def next(self) -> tuple[Plan, Assembled] | None:
-        found = self._batches.next()
-        if found is None or found[1].empty:
-            return found
-        self._let_go()
-        plan, assembled = found
-        value, event = self._stream.copy(assembled.value)
-        self._copying = event, assembled.value
-        self._stream.hand_over(value, event)
-        return plan, replace(assembled, value=value)
+        self._found = found = self._found or self._batches.next()
+        if found is not None and not found[1].empty:
+            self._let_go()
+            plan, assembled = found
+            value, event = self._stream.copy(assembled.value)
+            self._copying = event, assembled.value
+            self._stream.hand_over(value, event)
+            found = plan, replace(assembled, value=value)
+        self._found = None
+        return found
 
     def stop(self) -> None:
         """When it returns no copy reads from a batch any more."""
         if os.getpid() != self._owner:
             return  # a fork of the trial has no CUDA
+        self._found = None
         self._batches.abandon()
         self._let_go()
 
