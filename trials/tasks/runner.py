@@ -74,8 +74,9 @@ class Job:
         return False
 
     def close(self) -> None:
-        for descriptor in filter(None, self.ends):
-            os.close(descriptor)
+        for descriptor in self.ends:
+            if descriptor is not None:
+                os.close(descriptor)
         self.ends.clear()
 
 

@@ -147,6 +147,36 @@ def test_drafts_of_nodes_that_died_while_they_copied_go_after_a_day_and_those_th
     assert {path for path in root.rglob("*") if path.is_file()} == {*kept, *whole, root / LOOKED_AT}
 
 
+def test_old_drafts_are_looked_for_where_the_last_look_is_in_the_future(tmp_path: Path) -> None:
+    """The clock was set back, or that of another node is ahead."""
+    source, root = tmp_path / "a", tmp_path / "store"
+    source.write_bytes(b"weights")
+    dead = a_draft(root / "exp/1/1-n/b.ckpt")
+    os.utime(dead, (0, 0))
+    (root / LOOKED_AT).touch()
+    os.utime(root / LOOKED_AT, (2**32, 2**32))
+
+    CheckpointStore(str(root)).put(source, "exp/1/1-n/a.ckpt")
+    wait_for_looking()
+
+    assert not dead.exists()
+
+
+def test_a_checkpoint_is_put_where_no_thread_can_look_for_old_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    source = tmp_path / "a"
+    source.write_bytes(b"weights")
+
+    location = CheckpointStore(str(tmp_path / "store")).put(source, "exp/1/1-n/a.ckpt")
+
+    assert Path(location).read_bytes() == b"weights"
+
+
 def a_draft(target: Path, *parts: str) -> Path:
     """Of a file; with ``parts``, of a folder."""
     draft = Path(draft_of(str(target)))

@@ -121,6 +121,18 @@ def test_a_learner_that_is_closed_is_closed_by_the_next_coordinator_too(tmp_path
     assert (tmp_path / "journal").read_text().count("closing") == 1
 
 
+def test_a_snapshot_of_an_earlier_version_has_closed_nobody(tmp_path: Path) -> None:
+    with a_coordinator(tmp_path, Shortened()) as coordinator:
+        earlier = coordinator._snapshot()
+    del earlier["closing"]
+    (tmp_path / "journal").write_text(json.dumps(earlier) + "\n")
+
+    with a_coordinator(tmp_path, Shortened()) as coordinator:
+        assert not closes(coordinator)
+        coordinator.close_learner("left")
+        assert closes(coordinator)
+
+
 def test_what_the_chooser_closes_stands_before_what_it_has_chosen_with_it(tmp_path: Path) -> None:
     """Killed at any moment, a new chooser is asked for the batch again or knows that the learner is closed."""
     chooser = Closing()

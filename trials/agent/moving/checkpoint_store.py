@@ -62,8 +62,8 @@ class CheckpointStore:
         In a thread of its own, for a store may hold many folders. What cannot be looked at, or removed, stays.
         """
         mark = Path(self._root) / LOOKED_AT
-        with suppress(OSError):
-            if mark.exists() and time.time() - mark.stat().st_mtime < DRAFT_KEPT_S:
+        with suppress(OSError, RuntimeError):  # of a thread that cannot be started: a put needs none
+            if mark.exists() and 0.0 <= time.time() - mark.stat().st_mtime < DRAFT_KEPT_S:
                 return
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()

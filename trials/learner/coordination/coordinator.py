@@ -272,7 +272,8 @@ class Coordinator:
         self._id, self._heard = line["id"], dict(line["heard"])
         self._decided = {name: dict(found) for name, found in line["decided"].items()}
         self._ended = {name: from_plain(Ended, found, where="ended") for name, found in line["ended"].items()}
-        self._closing, self._noted = set(line["closing"]), set(line["closing"])
+        self._closing = set(line.get("closing", ()))  # snapshots of earlier versions have none
+        self._noted = set(self._closing)
         self._chooser.load_state_dict(line["chooser"])  # type: ignore[attr-defined]  # it has a state
 
 
