@@ -2,7 +2,8 @@
 
 Everything else is left to the active service: agents, programs and commands are sent there by a header that names its
 address, a browser by a redirect. A token that is not known here may be known there, so whoever shows one is sent on,
-too, and not turned away.
+too, and not turned away. The session of a browser is never known here: its page is told to wait for who is active, and
+not that nobody is signed in.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trials.wire.addresses import ACTIVE_HEADER
 from tuner_service.api.errors import RETRY_AFTER_S, problem
+from tuner_service.api.own_page import PAGE_HEADER
 from tuner_service.api.responses import json_response
 from tuner_service.api.server import Server, http_config
 from tuner_service.service.standing_by import STANDS_BY
@@ -72,12 +74,12 @@ class StandbyApp:
                 await self._own_answer(scope)(scope, receive, send)
 
     async def _read(self, reads: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        is_sent_on = False
+        is_sent_on, is_page = False, Headers(scope=scope).get(PAGE_HEADER) == "1"
 
         async def send_marked(message: Message) -> None:
             nonlocal is_sent_on
             if message["type"] == "http.response.start":
-                is_sent_on = message["status"] == UNAUTHENTICATED and bool(self._active())
+                is_sent_on = message["status"] == UNAUTHENTICATED and (is_page or bool(self._active()))
                 message["headers"] = [*message["headers"], (ROLE_HEADER.lower().encode(), b"standby")]
             if not is_sent_on:
                 await send(message)

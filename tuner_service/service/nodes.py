@@ -84,10 +84,11 @@ def why_no_node(channels: Sequence[Channel]) -> str | None:
 
 
 def running_on(attempts: Sequence[Attempt]) -> dict[str, list[str]]:
-    """By agent, the trials whose attempts live there."""
+    """By agent, the trials whose attempts, or a part of them, live there."""
     found: dict[str, list[str]] = defaultdict(list)
     for attempt in attempts:
-        found[attempt.agent_id].append(f"{attempt.key.experiment_id}/{attempt.key.number}")
+        for agent_id in attempt.agent_ids:
+            found[agent_id].append(f"{attempt.key.experiment_id}/{attempt.key.number}")
     return found
 
 

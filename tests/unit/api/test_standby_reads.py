@@ -11,6 +11,8 @@ import pytest
 from fastapi import FastAPI
 
 from tests.api_service import ADMIN_TOKEN, ApiService, an_api_service
+from tuner_service.api.errors import RETRY_AFTER_S
+from tuner_service.api.own_page import PAGE_HEADER
 from tuner_service.api.standby import READS, StandbyApp
 
 ACTIVE = "http://127.0.0.1:8701"
@@ -150,6 +152,15 @@ def test_a_token_that_is_not_known_here_may_be_known_there(api: ApiService) -> N
         assert (answer.status_code, answer.headers["tuner-active"]) == (503, ACTIVE)
     active[0] = ""
     assert ask(standby, "GET", "/api/v1/experiments", token="another").status_code == 401
+
+
+def test_a_page_is_not_told_that_nobody_is_signed_in_while_nobody_is_active(api: ApiService) -> None:
+    """Who is, only the active service knows: the page would ask for a token in the moment of a takeover."""
+    inner = app_of(api)
+    page = {PAGE_HEADER: "1", "cookie": "tuner-session=s"}
+    answer = ask(StandbyApp(lambda: "", lambda: inner), "GET", "/api/v1/experiments", token="", headers=page)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, str(RETRY_AFTER_S))
+    assert "nobody is active" in answer.json()["detail"]
 
 
 def test_a_name_that_is_not_its_own_reads_nothing(api: ApiService) -> None:

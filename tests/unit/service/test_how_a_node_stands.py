@@ -24,8 +24,9 @@ from trials.wire.messages import PROTOCOL_VERSION, Exited, Reports
 from trials.wire.nodes import NodeFacts
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.commands import AgentConnected, AttemptExited, ReportsReceived
+from tuner_service.domain.trial import Attempt, AttemptStatus, Part, PartState
 from tuner_service.service.cluster import Channel
-from tuner_service.service.nodes import node_views
+from tuner_service.service.nodes import node_views, running_on
 
 PAGE = Path(__file__).parents[3] / "docs" / "many-machines.md"
 FIVE_MINUTES = 300.0
@@ -163,3 +164,18 @@ def test_an_agent_that_is_not_let_in_says_why_and_what_to_do(status: HTTPStatus,
 
     assert said in _why(error)
     assert logging.getLogger("trials.agent.channel").isEnabledFor(logging.WARNING)
+
+
+# ── trials of several nodes ─────────────────────────────────────────────────────────────────────
+def test_a_trial_of_several_nodes_runs_on_each_of_them_and_keeps_each_from_being_drained() -> None:
+    parts = tuple(Part(agent_id=f"node-{n}", nonce=f"n{n}", state=PartState.RUNNING) for n in range(3))
+    attempt = Attempt(key=KEY, nonce="n0", lineage="", agent_id="node-0", status=AttemptStatus.RUNNING, parts=parts)
+    draining = NodeFacts(drained=True)
+    channel = Channel(hello=a_hello(agent_id="node-1", node=draining), send=lambda _: None, close=lambda: None)
+
+    views = {view["id"]: view for view in node_views([channel], running_on([attempt]))}
+
+    trial = f"{KEY.experiment_id}/{KEY.number}"
+    assert {name: view["trials"] for name, view in views.items()} == {f"node-{n}": [trial] for n in range(3)}
+    assert views["node-1"]["state"] == "draining"
+    assert views["node-2"]["state"] == "away", "it is known, so that it can be given up"
