@@ -1,7 +1,7 @@
 // The frame of every page: where one is, whether the service answers, and what was just done.
 import { useEffect } from "preact/hooks";
 import { read, signedOut } from "./api/client";
-import { cameBackAt, connection, lostSince } from "./api/live";
+import { cameBackAt, connection, lostSince, signIns } from "./api/live";
 import { useResource } from "./api/resource";
 import { caller, findCaller, may, signOut } from "./api/session";
 import { ClusterPage } from "./pages/cluster";
@@ -129,7 +129,8 @@ const ROLES: Record<string, string> = {
 
 /** Who is signed in, what that may do, and the way out. */
 function Account() {
-  useEffect(() => void findCaller(), []);
+  // In another tab somebody else may have signed in; and of a service that was away it could not be learnt.
+  useEffect(() => void findCaller(), [signIns.value, cameBackAt.value]);
   const who = caller.value;
   if (!who) return null;
   return (

@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { ask, giveUpReads, HEAD_MS, KeyOfBody, Problem, UNREACHABLE } from "../src/api/client";
+import { ask, giveUpReads, HEAD_MS, KeyOfBody, Problem, readBlob, UNREACHABLE } from "../src/api/client";
 import { changeGroup, makeGroup } from "../src/api/groups";
 import { MOST_RETRY_MS, makeResource, RETRY_MS } from "../src/api/resource";
+import { faultsOf } from "../src/pages/new";
 import * as actions from "../src/parts/actions";
 import { copy } from "../src/parts/controls";
 import { boundOf, lastingOf, numberOf } from "../src/parts/entered";
@@ -199,6 +200,37 @@ test("a page that was opened by plain http from elsewhere copies, too", async ()
   });
   await copy("lr: 0.1");
   expect(copied).toEqual(["lr: 0.1"]);
+});
+
+describe("a service that is away", () => {
+  const away = () => Promise.reject(new TypeError("Failed to fetch"));
+
+  test("is asked again by itself by who reads, and by nobody else: who changes something is not told so", async () => {
+    vi.stubGlobal("fetch", away);
+    const said = async (asked: Promise<unknown>) => {
+      const problem = await asked.catch((error) => error as Problem);
+      expect((problem as Problem).status).toBe(UNREACHABLE);
+      return (problem as Problem).detail;
+    };
+    expect(await said(ask("GET", "x"))).toContain("tries again by itself");
+    for (const method of ["POST", "PATCH", "PUT", "DELETE"]) {
+      const detail = await said(ask(method, "x", { body: {} }));
+      expect(detail).not.toContain("by itself");
+      expect(detail).toContain("whether this was done is not known");
+    }
+    expect(await said(readBlob("x"))).toContain("ask again once it is back");
+  });
+
+  test("is no mistake of what was written for a start", () => {
+    const [unknown] = faultsOf(new Problem(UNREACHABLE, "No answer", "not known"));
+    expect(unknown).toEqual({
+      pointer: "",
+      detail: "the service does not answer; this is looked at again by itself",
+    });
+    expect(faultsOf(new Problem(503, "busy", "try again"))).toEqual([{ pointer: "", detail: "try again" }]);
+    const faults = [{ pointer: "/name", detail: "is missing" }];
+    expect(faultsOf(new Problem(422, "", "", faults))).toEqual(faults);
+  });
 });
 
 describe("a service that does not answer", () => {

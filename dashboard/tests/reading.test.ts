@@ -62,7 +62,8 @@ test("what cannot be read says so: in its place, over what there was, or among o
   expect(kind(Stale({ of: resource(1, busy, false), what: "x" })), "it may pass at once").toBeNull();
   expect(kind(Stale({ of: resource(1, new Problem(UNREACHABLE, "", "")), what: "x" }))).toBeNull();
   expect(kind(Missing({ of: resource(undefined, busy), what: "x" }))).toBe("div");
-  expect(kind(Missing({ of: resource(1, busy), what: "x" }))).toBeNull();
+  expect(kind(Missing({ of: resource(undefined, undefined), what: "x" }))).toBeNull();
+  expect(kind(Missing({ of: resource(1, busy), what: "x" })), "over what was read before").toBe(Stale);
 });
 
 test.each([

@@ -318,8 +318,11 @@ def test_a_new_experiment_is_written_in_the_form_and_in_the_text_and_started(end
     page.get_by_label("Trials", exact=True).press("Tab")
     expect(page.get_by_role("list", name="mistakes")).to_contain_text("/budget/trials")
     expect(page.get_by_role("button", name="Start it")).to_be_disabled()
+    page.route("**/api/v1/experiments?dry_run=true", lambda route: route.abort())
     page.get_by_label("Trials", exact=True).fill("2")
     page.get_by_label("Trials", exact=True).press("Tab")
+    expect(page.get_by_role("list", name="mistakes")).to_contain_text("this is looked at again by itself")
+    page.unroute("**/api/v1/experiments?dry_run=true")
     expect(page.get_by_text("It is good.")).to_be_visible()
     page.get_by_role("button", name="Start it").click()
     page.wait_for_url(re.compile("/experiments/"))
@@ -444,17 +447,26 @@ def test_a_token_is_made_on_the_page_signs_a_browser_in_and_is_revoked(alone: Wi
     page.get_by_role("row", name=re.compile("^ann ")).get_by_role("button", name="Revoke").click()
     confirm(page, "Revoke")
     alone.until(tokens, gives=[("read_only", 1, 0)])
-    reader.goto(alone.url + "/cluster")
     expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(reader).to_have_title("Sign in · Tuner")
     other.close()
 
 
-def test_whoever_is_signed_in_signs_out(alone: Window) -> None:
-    page = alone.tab("/cluster")
+def test_whoever_is_signed_in_signs_out_in_every_tab_and_another_is_who_all_of_them_show(alone: Window) -> None:
+    page, other = alone.tab("/cluster"), alone.tab("/")
+    expect(other.get_by_title(re.compile("live$"))).to_be_visible()
     page.get_by_role("button", name=re.compile("may do everything")).click()
     page.get_by_role("menuitem", name="Sign out").click()
-    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    for tab in (page, other):
+        expect(tab.get_by_role("heading", name="Sign in")).to_be_visible()
     assert alone.rows("SELECT count(*) FROM sessions") == [(0,)]
+    page.get_by_label(re.compile("Or paste a token")).fill((alone.home.home / "token-read-only").read_text().strip())
+    page.get_by_role("button", name="Sign in").click()
+    for tab in (page, other):
+        expect(tab.get_by_text("read only", exact=True)).to_be_visible()
+    alone.sign_in()  # as an admin, by a code, in a third tab
+    for tab in (page, other):
+        expect(tab.get_by_role("button", name=re.compile("may do everything"))).to_be_visible()
 
 
 def test_metrics_of_an_ended_experiment_are_archived_and_come_back(ended: Window) -> None:
@@ -551,6 +563,8 @@ def test_a_node_that_is_away_is_removed_with_what_ran_there(ended: Window) -> No
     page.route("**/api/v1/agents", lambda route: route.fulfill(json={"items": [away], "next": None}))
     page.goto(f"{ended.url}/cluster")
     node = page.get_by_role("article", name="node far away")
+    expect(page.get_by_role("heading", name="1 node, 1 away")).to_be_visible()
+    expect(node).not_to_contain_text(re.compile("core|memory|no GPU|of the service|Python"))  # of which nobody knows
     expect(node.get_by_role("button", name="Drain")).to_have_count(0)
     node.get_by_role("button", name="Remove").click()
     expect(page.get_by_role("dialog")).to_contain_text("What ran there (1 trial) is lost there")

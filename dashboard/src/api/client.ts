@@ -1,5 +1,6 @@
 // Requests to the service; whatever goes wrong is a Problem that says what, which and what to do.
 import { signal } from "@preact/signals";
+import { heardDate } from "../state/service-clock";
 import { parsed } from "./exact";
 import { Seen } from "./seen";
 import type { Json } from "./shapes";
@@ -67,6 +68,7 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
       ...(asked.body === undefined ? {} : { body: encoded(asked.body) }),
     });
     patience.begin(BODY_MS);
+    heardDate(response.headers.get("date"));
     if (!response.ok) throw await problemOf(response);
     const has = response.headers.get("x-tuner-event") ?? "";
     if (has) seen.answered(method === "GET" ? path : null, has);
@@ -76,14 +78,21 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
     return { body, etag: response.headers.get("etag"), headers: response.headers };
   } catch (error) {
     if (asked.signal?.aborted || error instanceof Problem || error instanceof SyntaxError) throw error;
-    throw new Problem(
-      UNREACHABLE,
-      "No answer",
-      "the service does not answer; the page tries again by itself",
-    );
+    throw unanswered(method === "GET");
   } finally {
     patience.end();
   }
+}
+
+/** A read is tried again by itself, or shown where it stands to be; what should change something is done once, or not at all. */
+function unanswered(isRead: boolean): Problem {
+  return new Problem(
+    UNREACHABLE,
+    "No answer",
+    isRead
+      ? "the service does not answer; the page tries again by itself"
+      : "the service does not answer, and whether this was done is not known: look once it is back, and ask again where it was not",
+  );
 }
 
 /** Reads under way: of a connection that was lost meanwhile no answer may ever come. */
@@ -206,13 +215,13 @@ export function address(path: string): string {
 
 /** The bytes of an answer, for a file to keep. */
 export async function readBlob(path: string): Promise<Blob> {
-  const response = await fetch(address(path), {
-    headers: PAGE_HEADERS,
-    credentials: "same-origin",
-    redirect: "error",
-  });
+  const asked: RequestInit = { headers: PAGE_HEADERS, credentials: "same-origin", redirect: "error" };
+  const lost = () => {
+    throw new Problem(UNREACHABLE, "No answer", "the service does not answer; ask again once it is back");
+  };
+  const response = await fetch(address(path), asked).catch(lost);
   if (!response.ok) throw await problemOf(response);
-  return response.blob();
+  return response.blob().catch(lost);
 }
 
 export function experimentUrl(id: string, rest = ""): string {

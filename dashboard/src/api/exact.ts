@@ -12,6 +12,7 @@ const WHOLE = /^-?\d+$/;
 
 // Whatever writes a value as JSON writes such a number by its digits.
 Object.defineProperty(BigInt.prototype, "toJSON", {
+  configurable: true,
   value(this: bigint) {
     return json.rawJSON ? json.rawJSON(String(this)) : Number(this);
   },

@@ -1,6 +1,7 @@
 // Live changes: one stream for all tabs of a browser. The tab that holds the lock reads it and tells the others.
 // Where the service has no stream for it, the pages look again by themselves.
 import { signal } from "@preact/signals";
+import { serviceNow } from "../state/service-clock";
 import { API, giveUpReads, PAGE_HEADERS, seen, signedOut } from "./client";
 import { parsed } from "./exact";
 import { readEvents, type ServerEvent } from "./sse";
@@ -18,6 +19,8 @@ export const connection = signal<Connection>("connecting");
 /** Since when the service does not answer, and when it came back. */
 export const lostSince = signal<number | null>(null);
 export const cameBackAt = signal<number | null>(null);
+/** Counts who has signed in, in any tab of this browser: each may be somebody else, who may do other things. */
+export const signIns = signal(0);
 
 const LOCK = "tuner-events";
 const CHANNEL = "tuner-events";
@@ -31,7 +34,8 @@ type Told =
   | { kind: "begin"; id: string }
   | { kind: "state"; state: Connection }
   | { kind: "who" }
-  | { kind: "signed-in" };
+  | { kind: "signed-in"; isNew: boolean }
+  | { kind: "signed-out" };
 
 /** `soon`: after something that was done here, whose outcome somebody waits to see. */
 type Watcher = (soon: boolean) => void;
@@ -66,10 +70,14 @@ export function startLive(): void {
   else void lead();
 }
 
-/** After signing in: whoever leads tries at once. */
+/** After signing in: whoever leads tries at once, and every tab looks at everything as who that is. */
 export function signedInNow(): void {
-  tell({ kind: "signed-in" });
-  touch();
+  tell({ kind: "signed-in", isNew: true });
+}
+
+/** Nobody is signed in any more, in any tab. */
+export function signedOutNow(): void {
+  tell({ kind: "signed-out" });
 }
 
 function hear(told: Told): void {
@@ -81,10 +89,9 @@ function hear(told: Told): void {
     notify(told.topics);
   } else if (told.kind === "begin") seen.begin(told.id);
   else if (told.kind === "state") enter(told.state);
-  else if (told.kind === "signed-in") {
-    signedOut.value = false;
-    wake();
-  } else if (leading) channel?.postMessage({ kind: "state", state: connection.value } satisfies Told);
+  else if (told.kind === "signed-out") signedOut.value = true;
+  else if (told.kind === "signed-in") enterAs(told.isNew);
+  else if (leading) channel?.postMessage({ kind: "state", state: connection.value } satisfies Told);
 }
 
 function tell(told: Told): void {
@@ -92,18 +99,27 @@ function tell(told: Told): void {
   hear(told);
 }
 
+/** Not `isNew`: the stream shows that the session is good; whoever was turned away meanwhile goes on. */
+function enterAs(isNew: boolean): void {
+  if (!isNew && !signedOut.value) return;
+  signedOut.value = false;
+  signIns.value++;
+  notify(["*"], true);
+  wake();
+}
+
 function enter(state: Connection): void {
   const before = connection.value;
   if (state === before) return;
   connection.value = state;
   if (state !== "live") seen.ended();
-  if (state === "lost") lostSince.value = Date.now();
+  if (state === "lost") lostSince.value = serviceNow();
   else if (state !== "connecting" && before === "lost") {
     lostSince.value = null;
     cameBackAt.value = Date.now();
     giveUpReads();
     notify(["*"], true);
-  }
+  } else if (state === "live" && before === "polling") notify(["*"], true); // what was refused until now
 }
 
 function notify(topics: readonly Topic[], soon = false): void {
@@ -123,11 +139,17 @@ async function lead(): Promise<never> {
   leading = true;
   let retry = RETRY_MS;
   for (;;) {
+    const asked = signIns.value;
     const status = await stream(() => {
       retry = RETRY_MS;
     });
-    if (status === 401) await pause(MOST_RETRY_MS);
-    else if (status >= 400 && status !== 502 && status !== 504) {
+    if (status === 401 && signIns.value !== asked) continue; // somebody has signed in meanwhile
+    if (status === 401) {
+      // The session has ended: without this a page that reads nothing by itself would show what was, as if it were live.
+      tell({ kind: "state", state: "connecting" });
+      signedOutNow();
+      await pause(MOST_RETRY_MS);
+    } else if (status >= 400 && status !== 502 && status !== 504) {
       tell({ kind: "state", state: "polling" });
       tell({ kind: "change", topics: ["*"], id: "" });
       await pause(POLL_MS);
@@ -169,7 +191,10 @@ async function stream(begun: () => void): Promise<number> {
 }
 
 function takeEvent(event: ServerEvent): void {
-  if (connection.value !== "live") tell({ kind: "state", state: "live" });
+  if (connection.value !== "live") {
+    tell({ kind: "state", state: "live" });
+    tell({ kind: "signed-in", isNew: false });
+  }
   if (event.id) lastId = event.id;
   if (event.name === "begin") tell({ kind: "begin", id: event.id });
   const topics = topicsOf(event, outcomes);

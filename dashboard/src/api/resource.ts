@@ -128,7 +128,7 @@ function untilTick(from: number, rest: number, tick: number): number {
 }
 
 /** Whether the same read may come to something later, although nothing has changed. */
-function mayPass({ status }: Problem): boolean {
+export function mayPass({ status }: Problem): boolean {
   return status === UNREACHABLE || status === 408 || status === 429 || status >= 500;
 }
 

@@ -1,8 +1,8 @@
 // The session of this browser: a cookie that no script can read.
 import { signal } from "@preact/signals";
 import { ACCESS, ROLES } from "./access";
-import { ask, read, signedOut } from "./client";
-import { signedInNow } from "./live";
+import { ask, read } from "./client";
+import { signedInNow, signedOutNow } from "./live";
 import type { Caller } from "./shapes";
 
 /** Raises a Problem where the code or the token is not good. */
@@ -14,7 +14,7 @@ export async function signIn(given: { code: string } | { token: string }): Promi
 export async function signOut(): Promise<void> {
   await ask("DELETE", "session");
   caller.value = null;
-  signedOut.value = true;
+  signedOutNow();
 }
 
 /** Who is signed in; null until it is known. */

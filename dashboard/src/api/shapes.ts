@@ -67,6 +67,11 @@ export interface Page<Item> {
   next: string | null;
 }
 
+/** What `values` has by itself: every object of a browser has a `constructor`, and people may name a parameter so. */
+export function own<Value>(values: Readonly<Record<string, Value>>, name: string): Value | undefined {
+  return Object.hasOwn(values, name) ? values[name] : undefined;
+}
+
 export function objectives(experiment: { objective: Objective | Objective[] }): Objective[] {
   return Array.isArray(experiment.objective) ? experiment.objective : [experiment.objective];
 }

@@ -5,7 +5,8 @@ import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
 import type { BrowserSession, ListedToken, NewToken } from "../api/shapes";
 import { act } from "../parts/actions";
-import { Copyable, faultWords, Loading, Trouble } from "../parts/controls";
+import { Awaited, Stale } from "../parts/awaited";
+import { Copyable, faultWords } from "../parts/controls";
 import { ask } from "../parts/dialog";
 import { lastingOf } from "../parts/entered";
 import { ago, clock, moment } from "../state/format";
@@ -45,13 +46,10 @@ export function Access() {
         What somebody asked for stands in the journal of the experiment with the name of their token.
       </p>
       {!all ? (
-        found.problem.value ? (
-          <Trouble problem={found.problem.value} onAgain={found.reload} />
-        ) : (
-          <Loading what="The tokens" />
-        )
+        <Awaited of={found} what="The tokens" />
       ) : (
         <>
+          <Stale of={found} what="Tokens and browsers" />
           <Tokens tokens={all.tokens} />
           <Sessions sessions={all.sessions} />
         </>

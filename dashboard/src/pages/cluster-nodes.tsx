@@ -47,7 +47,7 @@ export function Nodes({ agents, devices, names }: NodesProps) {
     );
   return (
     <section aria-labelledby="nodes">
-      <h2 id="nodes">{count(agents.length, "node")}</h2>
+      <h2 id="nodes">{nodesWords(agents)}</h2>
       {agents.map((agent) => (
         <Node
           key={agent.id}
@@ -60,9 +60,14 @@ export function Nodes({ agents, devices, names }: NodesProps) {
   );
 }
 
+/** How many there are, and how many of them are not connected. */
+export function nodesWords(agents: readonly Agent[]): string {
+  const away = agents.filter((agent) => agent.state === "away").length;
+  return count(agents.length, "node") + (away > 0 ? `, ${number(away)} away` : "");
+}
+
 function Node({ agent, devices, names }: { agent: Agent; devices: Device[]; names: Names }) {
   const labels = Object.entries(agent.labels);
-  const connected = moment(agent.connected_at);
   return (
     <article class="node" aria-label={`node ${agent.id}`}>
       <div class="row">
@@ -73,18 +78,7 @@ function Node({ agent, devices, names }: { agent: Agent; devices: Device[]; name
         <NodeActions agent={agent} />
       </div>
       {agent.message && <p class={agent.state === "ready" ? "note" : "warn-text"}>{agent.message}</p>}
-      <p class="node-facts">
-        <span>{count(agent.cpus, "core")}</span>
-        <span>{bytes(agent.memory_bytes)} of memory</span>
-        {agent.free_bytes !== null && <span>{bytes(agent.free_bytes)} free on its disk</span>}
-        <span>{devices.length === 0 ? "no GPU" : count(devices.length, "device")}</span>
-        <span title={clock(connected)}>
-          {agent.joined ? "joined" : "of the service"} {ago(connected, now.value)}
-        </span>
-        <span title={`process ${agent.pid}`}>
-          {agent.user}, Python {agent.python}
-        </span>
-      </p>
+      {agent.state !== "away" && <NodeFacts agent={agent} devices={devices} />}
       {Math.abs(agent.clock_ahead_s) >= SKEW_S && (
         <p class="warn-text">
           Its clock is {duration(Math.abs(agent.clock_ahead_s))}{" "}
@@ -114,6 +108,25 @@ function Node({ agent, devices, names }: { agent: Agent; devices: Device[]; name
       )}
       <Trials of={agent.trials} names={names} />
     </article>
+  );
+}
+
+/** What an agent says of its machine. Of one that is not connected only its trials are known. */
+function NodeFacts({ agent, devices }: { agent: Agent; devices: Device[] }) {
+  const connected = moment(agent.connected_at);
+  return (
+    <p class="node-facts">
+      <span>{count(agent.cpus, "core")}</span>
+      <span>{bytes(agent.memory_bytes)} of memory</span>
+      {agent.free_bytes !== null && <span>{bytes(agent.free_bytes)} free on its disk</span>}
+      <span>{devices.length === 0 ? "no GPU" : count(devices.length, "device")}</span>
+      <span title={clock(connected)}>
+        {agent.joined ? "joined" : "of the service"} {ago(connected, now.value)}
+      </span>
+      <span title={`process ${agent.pid}`}>
+        {agent.user}, Python {agent.python}
+      </span>
+    </p>
   );
 }
 

@@ -2,9 +2,10 @@
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, trialUrl } from "../api/client";
 import { useResource } from "../api/resource";
-import { type ExperimentDetail, type Json, objectives, type TrialDetail } from "../api/shapes";
+import { type ExperimentDetail, type Json, objectives, own, type TrialDetail } from "../api/shapes";
 import { trialsOf } from "../api/trials";
-import { Badge, Empty, Loading, Switch, To, Trouble } from "../parts/controls";
+import { Awaited, Stale } from "../parts/awaited";
+import { Badge, Empty, Switch, To } from "../parts/controls";
 import { type Course, CoursesPlot } from "../plots/courses";
 import { bestSoFar } from "../plots/points";
 import { amend, experimentPath, query, trialPath } from "../state/address";
@@ -18,6 +19,7 @@ export function ComparePage() {
   const list = (name: string) => (query.value.get(name) ?? "").split(",").filter(Boolean).slice(0, MOST);
   const ids = list("ids");
   const trials = list("trials");
+  document.title = "Compare · Tuner";
   if (ids.length === 0 && trials.length === 0)
     return (
       <Empty title="Nothing is chosen">
@@ -77,15 +79,11 @@ function Experiments({ ids }: { ids: string[] }) {
       }),
     [all, overTime],
   );
-  if (!all)
-    return found.problem.value ? (
-      <Trouble problem={found.problem.value} onAgain={found.reload} />
-    ) : (
-      <Loading what="The experiments" />
-    );
+  if (!all) return <Awaited of={found} what="The experiments" />;
   const metrics = new Set(all.map(({ view }) => JSON.stringify(view.objective)));
   return (
     <section>
+      <Stale of={found} what="The experiments" />
       {metrics.size > 1 && (
         <p class="note warn-text">They have different objectives: their values cannot be compared.</p>
       )}
@@ -123,11 +121,11 @@ function Experiments({ ids }: { ids: string[] }) {
           ["seed", all.map(({ view }) => String(view.seed))],
           ...namesIn(all.map(({ view }) => view.inputs)).map((name): [string, unknown[]] => [
             `input: ${name}`,
-            all.map(({ view }) => view.inputs[name]),
+            all.map(({ view }) => own(view.inputs, name)),
           ]),
           ...namesIn(all.map(({ view }) => view.search_space)).map((name): [string, unknown[]] => [
             `space: ${name}`,
-            all.map(({ view }) => spaceWords(name, view.search_space[name])),
+            all.map(({ view }) => spaceWords(name, own(view.search_space, name))),
           ]),
         ]}
       />
@@ -150,7 +148,7 @@ function algorithm(value: unknown): string {
 
 function TrialsBeside({ keys }: { keys: string[] }) {
   const pairs = keys.map((key) => ({
-    id: decodeURIComponent(key.slice(0, key.lastIndexOf("/"))),
+    id: key.slice(0, key.lastIndexOf("/")),
     number: Number(key.slice(key.lastIndexOf("/") + 1)),
   }));
   const found = useResource(
@@ -160,30 +158,28 @@ function TrialsBeside({ keys }: { keys: string[] }) {
     1_000,
   );
   const all = found.data.value;
-  if (!all)
-    return found.problem.value ? (
-      <Trouble problem={found.problem.value} onAgain={found.reload} />
-    ) : (
-      <Loading what="The trials" />
-    );
+  if (!all) return <Awaited of={found} what="The trials" />;
   const flat = all.map((trial) => flatOf(trial.parameters));
   const names = [...new Set(flat.flatMap((one) => [...one.keys()]))];
   return (
-    <Beside
-      heads={all.map((trial, place) => (
-        <>
-          <To to={trialPath(pairs[place].id, trial.number)}>trial {trial.number}</To>{" "}
-          <Badge status={trial.status} />
-        </>
-      ))}
-      rows={[
-        ["value", all.map((trial) => numeric(trial.value))],
-        ["step", all.map((trial) => trial.last?.step ?? null)],
-        ["took", all.map((trial) => duration(trial.running_s))],
-        ["attempts", all.map((trial) => trial.attempts)],
-        ...names.map((name): [string, unknown[]] => [name, flat.map((one) => one.get(name))]),
-      ]}
-    />
+    <section>
+      <Stale of={found} what="The trials" />
+      <Beside
+        heads={all.map((trial, place) => (
+          <>
+            <To to={trialPath(pairs[place].id, trial.number)}>trial {trial.number}</To>{" "}
+            <Badge status={trial.status} />
+          </>
+        ))}
+        rows={[
+          ["value", all.map((trial) => numeric(trial.value))],
+          ["step", all.map((trial) => trial.last?.step ?? null)],
+          ["took", all.map((trial) => duration(trial.running_s))],
+          ["attempts", all.map((trial) => trial.attempts)],
+          ...names.map((name): [string, unknown[]] => [name, flat.map((one) => one.get(name))]),
+        ]}
+      />
+    </section>
   );
 }
 

@@ -6,8 +6,9 @@ import { parsed } from "../api/exact";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
 import { may } from "../api/session";
-import type { ExperimentDetail, SpaceRevision, Values } from "../api/shapes";
-import { faultWords, Loading, Trouble } from "../parts/controls";
+import { type ExperimentDetail, own, type SpaceRevision, type Values } from "../api/shapes";
+import { Awaited, Stale } from "../parts/awaited";
+import { faultWords } from "../parts/controls";
 import { say } from "../parts/notices";
 import { clock, moment } from "../state/format";
 import { rangeWords } from "../state/space";
@@ -21,16 +22,12 @@ export function SpaceTab({ view }: { view: ExperimentDetail }) {
     1_000,
   );
   const revisions = found.data.value;
-  if (!revisions)
-    return found.problem.value ? (
-      <Trouble problem={found.problem.value} onAgain={found.reload} />
-    ) : (
-      <Loading what="The search space" />
-    );
+  if (!revisions) return <Awaited of={found} what="The search space" />;
   const newest = revisions[revisions.length - 1];
   return (
     <div class="columns">
       <section>
+        <Stale of={found} what="The search space" />
         <h2>Searched now</h2>
         <SpaceTable space={newest?.search_space ?? view.search_space} />
         {may("change_search_space") && <Editor id={id} />}
@@ -72,10 +69,13 @@ export interface SpaceChange {
 
 export function spaceChanges(before: Values, after: Values): SpaceChange[] {
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
-  const text = (space: Values, name: string) => (name in space ? rangeWords(space[name]) : null);
+  const text = (space: Values, name: string) => {
+    const range = own(space, name);
+    return range === undefined ? null : rangeWords(range);
+  };
   return names
     .map((name) => ({ name, before: text(before, name), after: text(after, name) }))
-    .filter((one) => JSON.stringify(before[one.name]) !== JSON.stringify(after[one.name]));
+    .filter((one) => JSON.stringify(own(before, one.name)) !== JSON.stringify(own(after, one.name)));
 }
 
 function Revision({ revision, before }: { revision: SpaceRevision; before: SpaceRevision | undefined }) {

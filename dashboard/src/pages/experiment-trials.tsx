@@ -174,7 +174,7 @@ export function makeColumns(
       label: "Ended",
       numeric: true,
       width: 108,
-      cell: (row) => ago(orNull(trials.ended[row]), now.peek()),
+      cell: (row) => <Ago at={orNull(trials.ended[row])} />,
       title: (row) => clock(orNull(trials.ended[row])),
     },
     {
@@ -196,6 +196,11 @@ function parameterColumn(trials: Trials, column: Column): TableColumn {
     cell: (row) => trials.text(column, row),
     title: (row) => (column.kind === "number" ? String(column.data[row]) : trials.text(column, row)),
   };
+}
+
+/** Rows are drawn again when they change; how long ago something was changes all the time. */
+function Ago({ at }: { at: number | null }) {
+  return <>{ago(at, now.value)}</>;
 }
 
 function orNull(value: number): number | null {

@@ -14,6 +14,7 @@ import { amend, experimentPath, go, query } from "../state/address";
 import { ago, clock, count, duration, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
 import { isTroubled, whyExperiment } from "../state/words";
+import { nodesWords } from "./cluster-nodes";
 
 const MOST = 2_000;
 
@@ -28,6 +29,7 @@ export function ExperimentsPage() {
   const asked = query.value.get("q") ?? "";
   const sort = query.value.get("sort") ?? "-created";
   const shown = useMemo(() => arranged(all ?? [], asked, sort), [all, asked, sort]);
+  document.title = "Experiments · Tuner";
   if (!all) return <Awaited of={found} what="The list of experiments" />;
   return (
     <>
@@ -407,7 +409,7 @@ function Machine({ experiments }: { experiments: Experiment[] }) {
       </div>
       <div>
         <dt>Nodes</dt>
-        <dd>{machine ? number(machine.agents.length) : "…"}</dd>
+        <dd>{machine ? nodesWords(machine.agents).replace(/ nodes?/, "") : "…"}</dd>
       </div>
       <div>
         <dt>Service</dt>

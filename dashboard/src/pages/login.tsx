@@ -10,6 +10,7 @@ export function LoginPage() {
   const fault = useSignal("");
   const busy = useSignal(false);
   const token = useSignal("");
+  document.title = "Sign in · Tuner"; // without the name of what somebody looked at
 
   const enter = async (given: { code: string } | { token: string }) => {
     busy.value = true;

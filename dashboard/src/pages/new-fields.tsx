@@ -300,7 +300,7 @@ function SpaceFields({ draft, faults, onChange }: FieldsProps) {
             key={words}
             type="button"
             class="small"
-            disabled={!name.value.trim() || name.value.trim() in space}
+            disabled={!name.value.trim() || Object.hasOwn(space, name.value.trim())}
             onClick={() => {
               onChange(pointerOf(name.value.trim()), range);
               name.value = "";

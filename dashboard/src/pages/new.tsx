@@ -1,11 +1,18 @@
 // A new experiment: a form beside its text, each kept in step; the size of the space and three draws before the start.
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { ask, experimentUrl, KeyOfBody, read } from "../api/client";
+import { ask, experimentUrl, KeyOfBody, type Problem, read, UNREACHABLE } from "../api/client";
 import { unlessSafe } from "../api/exact";
-import { asProblem, useResource } from "../api/resource";
+import { asProblem, mayPass, RETRY_MS, useResource } from "../api/resource";
 import { caller, may } from "../api/session";
-import type { Algorithms, DryRun, ExperimentDetail, Json, Values } from "../api/shapes";
+import {
+  type Algorithms,
+  type DryRun,
+  type ExperimentDetail,
+  type Json,
+  own,
+  type Values,
+} from "../api/shapes";
 import * as actions from "../parts/actions";
 import { Awaited } from "../parts/awaited";
 import { Empty, faultWords, To } from "../parts/controls";
@@ -36,11 +43,18 @@ function Draft() {
   const algorithms = useResource(["algorithms"], (signal) => read<Algorithms>("algorithms", signal), []).data
     .value;
   const from = query.value.get("from");
+  const origin = useResource(
+    ["from", from],
+    (signal) => (from ? read<ExperimentDetail>(experimentUrl(from), signal) : Promise.resolve(null)),
+    [],
+  );
+  const begun = origin.data.value;
   const text = useSignal("");
   const draft = useSignal<Values>({});
   const syntax = useSignal("");
   const faults = useSignal<readonly FieldFault[]>([]);
   const told = useSignal<DryRun | null>(null);
+  const looks = useSignal(0); // at what stands there since it was written
   const hidden = useSignal<string[]>([]);
   const busy = useSignal(false);
   const keys = useMemo(() => new KeyOfBody(), []);
@@ -64,19 +78,15 @@ function Draft() {
   };
 
   useEffect(() => {
-    if (!yaml) return;
-    if (!from) return fromText(STARTER, yaml);
-    void read<ExperimentDetail>(experimentUrl(from))
-      .then((view) => {
-        hidden.value = hiddenOf(view);
-        fromText(yaml.stringify(startingFrom(view)), yaml);
-      })
-      .catch((error) => say(asProblem(error).detail, "bad"));
-  }, [yaml, from]);
+    if (!yaml || begun === undefined) return;
+    hidden.value = begun ? hiddenOf(begun) : [];
+    fromText(begun ? yaml.stringify(startingFrom(begun)) : STARTER, yaml);
+  }, [yaml, begun]);
 
   useEffect(() => {
     if (syntax.value || Object.keys(draft.value).length === 0) return;
     const abort = new AbortController();
+    let again: ReturnType<typeof setTimeout> | undefined;
     const timer = setTimeout(async () => {
       try {
         told.value = (
@@ -86,15 +96,17 @@ function Draft() {
       } catch (error) {
         if (abort.signal.aborted) return;
         const problem = asProblem(error);
-        faults.value = problem.faults.length > 0 ? problem.faults : [{ pointer: "", detail: problem.detail }];
+        faults.value = faultsOf(problem);
         told.value = null;
+        if (mayPass(problem)) again = setTimeout(() => looks.value++, RETRY_MS);
       }
     }, LOOK_MS);
     return () => {
       clearTimeout(timer);
+      clearTimeout(again);
       abort.abort();
     };
-  }, [draft.value, syntax.value]);
+  }, [draft.value, syntax.value, looks.value]);
 
   const start = async () => {
     busy.value = true;
@@ -109,7 +121,9 @@ function Draft() {
     }
   };
   const ready = told.value !== null && syntax.value === "" && faults.value.length === 0 && !busy.value;
+  document.title = "New experiment · Tuner";
   if (!yaml && library.problem.value) return <Awaited of={library} what="The form" />;
+  if (begun === undefined && origin.problem.value) return <Awaited of={origin} what="What it begins from" />;
   return (
     <>
       <div class="page-head">
@@ -155,6 +169,13 @@ function Draft() {
       </div>
     </>
   );
+}
+
+/** Why what was written cannot be started; of a service that is away it is found out by itself when it is back. */
+export function faultsOf(problem: Problem): readonly FieldFault[] {
+  if (problem.faults.length > 0) return problem.faults;
+  const away = "the service does not answer; this is looked at again by itself";
+  return [{ pointer: "", detail: problem.status === UNREACHABLE ? away : problem.detail }];
 }
 
 /** Another one like it: without what belongs to that one alone. */
@@ -211,7 +232,7 @@ function Verdict({
               {draws.slice(0, 3).map((draw) => (
                 <tr key={JSON.stringify(draw)}>
                   {names.map((name) => (
-                    <td key={name}>{cell(draw[name])}</td>
+                    <td key={name}>{cell(own(draw, name))}</td>
                   ))}
                 </tr>
               ))}

@@ -57,7 +57,10 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
           ) : metrics.problem.value && !metrics.data.value ? (
             <Trouble problem={metrics.problem.value} onAgain={metrics.reload} />
           ) : (
-            <Curves trial={trial} reports={metrics.data.value} id={id} view={view} />
+            <>
+              {!view?.archive && <Stale of={metrics} what="The reports" />}
+              <Curves trial={trial} reports={metrics.data.value} id={id} view={view} />
+            </>
           )}
         </section>
       </div>

@@ -25,10 +25,11 @@ export function Stale({ of, what }: { of: Resource<unknown>; what: string }) {
   );
 }
 
-/** In place of one figure of several. */
+/** In place of one figure of several, or over what it shows. */
 export function Missing({ of, what }: { of: Resource<unknown>; what: string }) {
   const problem = of.problem.value;
-  if (!problem || of.data.value !== undefined) return null;
+  if (of.data.value !== undefined) return <Stale of={of} what={what} />;
+  if (!problem) return null;
   return (
     <div class="figure">
       <h3>{what}</h3>

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { KeyOfBody, type Problem } from "../api/client";
 import { parsed, whole } from "../api/exact";
 import { asProblem } from "../api/resource";
-import type { ExperimentDetail, Json, Values } from "../api/shapes";
+import { type ExperimentDetail, type Json, own, type Values } from "../api/shapes";
 import { type ParameterForm, parametersOf, rangeWords } from "../state/space";
 import * as actions from "./actions";
 import { faultWords } from "./controls";
@@ -31,11 +31,20 @@ function written(value: Json | undefined): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+/** The parameters of what stands in the fields; one that is empty is not given. */
+export function givenOf(forms: readonly ParameterForm[], texts: Readonly<Record<string, string>>): Values {
+  const given = forms.flatMap((form): [string, Json][] => {
+    const text = own(texts, form.name) ?? "";
+    return text === "" ? [] : [[form.name, typed(text, form)]];
+  });
+  return Object.fromEntries(given);
+}
+
 export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
   const forms = parametersOf(view.search_space);
   const begun = view.best?.parameters ?? {};
   const values = useSignal<Record<string, string>>(
-    Object.fromEntries(forms.map((form) => [form.name, written(begun[form.name])])),
+    Object.fromEntries(forms.map((form) => [form.name, written(own(begun, form.name))])),
   );
   const outside = useSignal(false);
   const problem = useSignal<Problem | null>(null);
@@ -43,11 +52,8 @@ export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose():
   const add = async () => {
     problem.value = null;
     busy.value = true;
-    const parameters: Values = {};
-    for (const form of forms)
-      if (values.value[form.name] !== "") parameters[form.name] = typed(values.value[form.name], form);
     try {
-      await actions.addTrial(view.id, parameters, outside.value);
+      await actions.addTrial(view.id, givenOf(forms, values.value), outside.value);
       onClose();
     } catch (error) {
       problem.value = asProblem(error);
@@ -78,7 +84,7 @@ export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose():
           <ParameterField
             key={form.name}
             form={form}
-            value={values.value[form.name] ?? ""}
+            value={own(values.value, form.name) ?? ""}
             fault={faultOf(form.name)}
             onInput={(text) => {
               values.value = { ...values.value, [form.name]: text };

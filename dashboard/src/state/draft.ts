@@ -1,5 +1,5 @@
 // The experiment that is being written: one value that the form and the text both show and change.
-import type { Json, Values } from "../api/shapes";
+import { type Json, own, type Values } from "../api/shapes";
 
 export const STARTER = `name: my-search
 objective: {metric: loss, goal: minimize}
@@ -28,7 +28,7 @@ trial:
 export function at(value: Json | undefined, pointer: string): Json | undefined {
   return steps(pointer).reduce<Json | undefined>((found, step) => {
     if (Array.isArray(found)) return found[Number(step)];
-    return typeof found === "object" && found !== null ? found[step] : undefined;
+    return typeof found === "object" && found !== null ? own(found, step) : undefined;
   }, value);
 }
 
@@ -50,12 +50,10 @@ function changed(
   entry: Json | undefined,
 ): Json | undefined {
   if (step === undefined) return entry;
-  const whole: Values =
-    typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
-  const inner = changed(whole[step], rest, entry);
-  if (inner === undefined) delete whole[step];
-  else whole[step] = inner;
-  return whole;
+  const whole: Values = typeof value === "object" && value !== null && !Array.isArray(value) ? value : {};
+  const inner = changed(own(whole, step), rest, entry);
+  if (inner !== undefined) return { ...whole, [step]: inner };
+  return Object.fromEntries(Object.entries(whole).filter(([name]) => name !== step));
 }
 
 export interface FieldFault {

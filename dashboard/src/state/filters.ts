@@ -1,6 +1,7 @@
 // One small language for tables, plots and the address:
 //   status = failed and lr < 0.01      optimizer in {sgd, adam}      lr in 0.001..0.01      not (value > 3)
 //   a word alone is a status or a text that any cell may hold: `failed`, `adam`; `#37` is the trial 37.
+import { own } from "../api/shapes";
 import { type Column, STATUS_CODE, STATUSES, type Trials } from "./columns";
 
 export class FilterError extends Error {
@@ -255,7 +256,7 @@ export function compile(filter: Filter, trials: Trials): Test {
 
 function compileWord(text: string, trials: Trials): Test {
   const wanted = text.toLowerCase().replace(/[\s-]+/g, "_");
-  const code = STATUS_CODE[wanted as keyof typeof STATUS_CODE];
+  const code = own<number>(STATUS_CODE, wanted);
   if (code !== undefined) return (row) => trials.status[row] === code;
   const columns = [trials.reason, ...trials.parameters.values()].filter(
     (column) => column.kind === "category",
@@ -285,7 +286,7 @@ function compileCondition(filter: Filter, trials: Trials): Test {
   if (!column && name === "status") return statusTest(filter, trials);
   if (!column && name === "reason") return columnTest(filter, trials.reason);
   if (column) return columnTest(filter, column);
-  const read = NUMBERS[name];
+  const read = own(NUMBERS, name);
   if (!read) {
     const known = [
       "status",

@@ -1,16 +1,17 @@
-// The time, once a second: what is told by ages and durations follows it.
+// The time of the service, once a second: what is told by ages and durations follows it.
 import { signal } from "@preact/signals";
+import { serviceNow } from "./service-clock";
 
-export const now = signal(Date.now());
+export const now = signal(serviceNow());
 
 const loaded = new WeakMap<object, number>();
 /** When an answer was first asked about, which is about when it came. */
 export function loadedAt(answer: object): number {
-  const at = loaded.get(answer) ?? Date.now();
+  const at = loaded.get(answer) ?? serviceNow();
   loaded.set(answer, at);
   return at;
 }
 
 setInterval(() => {
-  if (document.visibilityState === "visible") now.value = Date.now();
+  if (document.visibilityState === "visible") now.value = serviceNow();
 }, 1_000);
