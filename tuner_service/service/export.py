@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from tuner_service.csv_rows import CsvText
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.ranges import Choice, FloatRange, IntRange, NormalRange, QuantizedRange
 from tuner_service.domain.search_space import SearchSpace
@@ -128,11 +128,11 @@ def known_ranges(space: SearchSpace) -> dict[str, View]:
 # ── texts ───────────────────────────────────────────────────────────────────────────────────────
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A row's further fields are left out: a trial that ended meanwhile may have some."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    buffer = CsvText()
+    writer = csv.writer(buffer)
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([cell(name, row.get(name)) for name in columns])
+        writer.writerow([cell(name, row[name]) if name in row else "" for name in columns])
         if buffer.tell() >= CHUNK_BYTES:
             yield buffer.getvalue()
             buffer.seek(0)
@@ -141,9 +141,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Itera
 
 
 def cell(name: str, value: Any) -> str:
-    """Text that stands for ``value``. A parameter can be read back: text that would be another value is JSON."""
+    """Text that stands for ``value``. A parameter can be read back: text that would be another value is JSON, and so
+    is null, for an empty cell stands for a parameter that is not there."""
     if value is None:
-        return ""
+        return "null" if name.startswith(PARAMETERS) else ""
     kind = type(value)
     if kind is int or kind is float:  # nearly every cell; as JSON writes it
         return repr(value)

@@ -55,6 +55,10 @@ def test_a_table_aligns_its_columns() -> None:
     assert format_rows(ROWS, output="table", columns=COLUMNS) == "ID   N\na    1\nb   22\n"
 
 
+def test_a_text_with_a_carriage_return_in_it_is_quoted_in_csv() -> None:
+    assert format_rows([{"id": "a\rb", "n": 1}], output="csv", columns=()) == 'id,n\n"a\rb",1\n'
+
+
 def test_csv_spreads_objects_over_columns() -> None:
     assert format_rows(ROWS, output="csv", columns=()) == 'id,n,inner.x,list,inner\na,1,1.5,"[1, 2]",\nb,22,,,\n'
 

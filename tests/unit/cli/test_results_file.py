@@ -12,13 +12,13 @@ import pytest
 from tuner_service.cli.files.results_file import nested, read_results
 from tuner_service.cli.output.exit_codes import CommandError
 from tuner_service.cli.typed import value_of
-from tuner_service.service.export import PLAIN_FIELDS, cell, csv_text, flat_trial, flattened
+from tuner_service.service.export import PLAIN_FIELDS, cell, csv_text, flat_trial, flattened, json_lines
 from tuner_service.service.views import plain
 
 
 def read(tmp_path: Path, name: str, text: str) -> tuple[list[dict[str, Any]], int]:
     path = tmp_path / name
-    path.write_text(text)
+    path.write_text(text, newline="")
     return read_results(str(path))
 
 
@@ -84,6 +84,7 @@ def test_objects_are_read_and_rows_without_a_result_left_out(tmp_path: Path, nam
         ("a.json", '[{"value": 1}]', "should be an object"),
         ("a.json", '[{"parameters": {}}]', "no value"),
         ("a.jsonl", "{", "neither csv nor json"),
+        ("a.json", "[" * 100_000, "neither csv nor json"),
     ],
 )
 def test_what_holds_no_results_is_refused_with_the_place(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -96,6 +97,7 @@ def test_what_holds_no_results_is_refused_with_the_place(tmp_path: Path, name: s
     "parameters",
     [
         {"lr": 0.1, "n": 3, "fast": False, "none": None, "name": "sgd"},
+        {"a": "\r", "b": "x\ry", "c": "x\r\ny", "d": "x\n", "e": "\u2028", "f": "\x85\x1c"},
         {"a": "7", "b": "true", "c": "null", "d": "", "e": "1e5", "f": '"quoted"', "g": "NaN", "h": "x,y\nz"},
         {"layer": {"_name": "conv", "kernel": 3, "inner": {"_name": "deep", "x": "1"}}, "with.dot": 1},
         {"list": [1, "a"], "constant": {"b": 1}},
@@ -108,8 +110,38 @@ def test_parameters_survive_the_table(tmp_path: Path, parameters: dict[str, Any]
 
     [result], _ = read(tmp_path, "found.csv", text)
 
-    # A parameter that is null stands as an empty cell, as one that is not there does.
-    assert result["parameters"] == {name: value for name, value in parameters.items() if value is not None}
+    assert result["parameters"] == parameters
+
+
+def test_a_parameter_that_is_not_there_is_an_empty_cell_and_one_that_is_null_is_not(tmp_path: Path) -> None:
+    views = [a_view({"decay": None}), a_view({"momentum": None})]
+    text = "".join(csv_text([*PLAIN_FIELDS, "parameters.decay", "parameters.momentum"], map(flat_trial, views)))
+
+    results, _ = read(tmp_path, "found.csv", text)
+
+    assert [result["parameters"] for result in results] == [{"decay": None}, {"momentum": None}]
+
+
+def test_a_message_with_a_carriage_return_leaves_a_row_one_row(tmp_path: Path) -> None:
+    views = [a_view({"lr": 0.1}, message="50 %\r100 %"), a_view({"lr": 0.2})]
+    text = "".join(csv_text([*PLAIN_FIELDS, "parameters.lr"], map(flat_trial, views)))
+
+    assert "\r\n" not in text
+    results, _ = read(tmp_path, "found.csv", text)
+
+    assert [result["parameters"] for result in results] == [{"lr": 0.1}, {"lr": 0.2}]
+
+
+def test_a_text_with_a_line_end_of_unicode_leaves_an_object_one_line(tmp_path: Path) -> None:
+    view = a_view({"sign": "\u2028\x85\x1c"})
+
+    [result], _ = read(tmp_path, "found.jsonl", "".join(json_lines([view])))
+
+    assert result["parameters"] == view["parameters"]
+
+
+def test_what_is_too_deep_for_json_is_text() -> None:
+    assert value_of("[" * 100_000) == "[" * 100_000
 
 
 def test_special_numbers_stand_by_their_names(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def parse_file(file: str, *, what: str = "an experiment: it should be a mapping 
     if file.endswith(".json"):
         try:
             body = json.loads(text)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise CommandError(f"{file} is not JSON: {exc}", ExitCode.USAGE) from exc
     else:
         from tuner_service.cli.files.yaml_core import YamlError, load_yaml
@@ -174,11 +174,14 @@ def name_of(file: str) -> str:
     return "standard input" if file == "-" else file
 
 
-def read_text(file: str) -> str:
-    """Of a file, or of standard input for "-". What has no end, as a device, is refused like what is too long."""
+def read_text(file: str, *, newline: str | None = None) -> str:
+    """Of a file, or of standard input for "-". What has no end, as a device, is refused like what is too long.
+
+    ``newline`` is that of ``open``: "" leaves line ends as they are.
+    """
     name = name_of(file)
     try:
-        text = _standard_input() if file == "-" else _start_of(file)
+        text = _standard_input(newline) if file == "-" else _start_of(file, newline)
     except UnicodeDecodeError as exc:
         raise CommandError(f"{name} is not UTF-8 text", ExitCode.USAGE) from exc
     except OSError as exc:
@@ -188,14 +191,14 @@ def read_text(file: str) -> str:
     return text
 
 
-def _start_of(file: str) -> str:
-    with open(file, encoding=TEXT) as source:  # noqa: PTH123  # as it was typed
+def _start_of(file: str, newline: str | None) -> str:
+    with open(file, encoding=TEXT, newline=newline) as source:  # noqa: PTH123  # as it was typed
         return source.read(MAX_TEXT + 1)
 
 
-def _standard_input() -> str:
+def _standard_input(newline: str | None) -> str:
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding=TEXT, errors="strict")
+        sys.stdin.reconfigure(encoding=TEXT, errors="strict", newline=newline)
     return sys.stdin.read(MAX_TEXT + 1)
 
 

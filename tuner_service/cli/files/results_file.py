@@ -21,7 +21,7 @@ SPECIAL_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 def read_results(file: str) -> tuple[list[Row], int]:
     """The results as the API takes them, and how many rows hold none because their trial has not ended so."""
-    text = read_text(file)
+    text = read_text(file, newline="")
     if file.endswith(".csv") or (file == "-" and text[:1] not in {"[", "{"}):
         rows = _table(file, text)
     else:
@@ -56,8 +56,8 @@ def _objects(file: str, text: str) -> list[Row]:
         if text.lstrip().startswith("["):
             found = json.loads(text, parse_constant=str)
         else:
-            found = [json.loads(line, parse_constant=str) for line in text.splitlines() if line.strip()]
-    except ValueError as exc:
+            found = [json.loads(line, parse_constant=str) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError) as exc:
         raise CommandError(f"{file} is neither csv nor json nor jsonl: {exc}", ExitCode.USAGE) from exc
     for place, row in enumerate(found, start=1):
         if not isinstance(row, dict) or not isinstance(row.get("parameters"), dict):
@@ -68,7 +68,7 @@ def _objects(file: str, text: str) -> list[Row]:
 
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────
 def _table(file: str, text: str) -> list[Row]:
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     columns = list(reader.fieldnames or ())
     if not columns:
         raise CommandError(f"{name_of(file)} has no results: it is empty", ExitCode.USAGE)

@@ -67,12 +67,13 @@ def format_rows(rows: Sequence[Row], *, output: str, columns: Sequence[Column]) 
 def _csv(rows: Sequence[Row]) -> str:
     """Objects spread over columns (``best.value``); lists stand as JSON."""
     import csv
-    import io
+
+    from tuner_service.csv_rows import CsvText
 
     flat = [_flatten(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
+    stream = CsvText()
+    writer = csv.DictWriter(stream, fieldnames=names)
     writer.writeheader()
     writer.writerows(flat)
     return stream.getvalue()
