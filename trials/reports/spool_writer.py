@@ -169,6 +169,7 @@ class SpoolWriter:
     def is_full(self) -> bool:
         """Whether more than the limit is unacknowledged; looks at the files only now and then."""
         if self._unchecked >= LIMIT_CHECK_BYTES or self._full:
+            self._be_open()
             self._unchecked = 0
             self._full = os.fstat(self._descriptor).st_size - self._acknowledged_bytes() > self._limit
         return self._full

@@ -235,6 +235,16 @@ def test_a_script_that_closes_the_descriptors_of_others_reports_on_and_its_own_f
     os.close(own)
 
 
+def test_a_script_that_closes_the_descriptors_of_others_before_its_first_report_reports(
+    trial: Trial, tmp_path: Path
+) -> None:
+    os.close(trial._sink._writer._descriptor)  # type: ignore[attr-defined]
+
+    trial.report(step=0, accuracy=1)
+
+    assert [record.step for record in records(tmp_path)] == [0]
+
+
 def test_a_waker_whose_socket_was_closed_sends_nothing_to_what_has_its_number(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent, socket.socket(socket.AF_UNIX) as own:
         agent.bind(str(tmp_path / "wake"))
