@@ -240,7 +240,7 @@ class _Extract:
         literal = _literal(value)
         if literal is not None and len(literal) <= MAX_CONSTANT:
             self.pieces.append(f"{name} = {literal}\n")
-            if isinstance(value, PurePath):
+            if "pathlib." in literal:  # a path, perhaps inside of a list; in a text it does no harm
                 self.imports["import pathlib"] = None
             return
         origin = _origin(name, value)

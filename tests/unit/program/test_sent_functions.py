@@ -119,6 +119,15 @@ def test_special_numbers_sets_and_paths_are_constants_as_well(notebook: Cells) -
     assert called(packed_function(cells["train"])) == (float("inf"), True, set(), Path("/data"))
 
 
+def test_paths_in_a_list_or_a_mapping_are_constants_as_well(notebook: Cells) -> None:
+    cells = notebook(
+        "from pathlib import Path\nFOLDERS = {'images': [Path('/data')]}\n",
+        "def train():\n    return FOLDERS\n",
+    )
+
+    assert called(packed_function(cells["train"])) == {"images": [Path("/data")]}
+
+
 def test_everything_that_cannot_be_sent_is_named_at_once(notebook: Cells) -> None:
     cells = notebook(
         "import io\nstream, model = io.StringIO(), object()\n",
