@@ -134,7 +134,7 @@ class ServiceConnection:
         if body is not None:
             try:
                 data = json.dumps(body, allow_nan=False).encode()
-            except ValueError as exc:  # NaN, too deep, too many digits
+            except (ValueError, RecursionError) as exc:  # NaN, too deep, too many digits
                 raise UnsendableError(f"the request cannot be written as JSON: {unwritable(body) or exc}") from exc
             sent["Content-Type"] = "application/json"
         answer = self._exchange(method, target, data=data, headers=sent, timeout_s=timeout_s)

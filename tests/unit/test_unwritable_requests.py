@@ -35,6 +35,17 @@ def test_what_holds_itself_is_told_as_the_library_tells_it() -> None:
         Client("http://127.0.0.1:9", "t").create(body)
 
 
+def test_what_is_too_deep_is_refused_as_well() -> None:
+    body: dict[str, Any] = {}
+    for _ in range(100_000):
+        body = {"a": body}
+
+    with pytest.raises(UnsendableError, match="cannot be written as JSON: maximum recursion depth"):
+        Client("http://127.0.0.1:9", "t").create(body)
+    while body:  # from outside, as its end would be a recursion, too
+        body = body["a"]
+
+
 @pytest.mark.parametrize("path", [agent_path, asset_path, experiment_path, group_path, token_path])
 def test_a_name_that_was_typed_and_is_no_text_goes_as_its_bytes(path: Callable[[str], str]) -> None:
     assert path("a\udcff/b").endswith("/a%FF%2Fb")

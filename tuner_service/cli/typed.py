@@ -38,5 +38,5 @@ def value_of(text: str) -> Any:
     """A JSON value where it is one (0.1, true, "7"), else text."""
     try:
         return json.loads(text, parse_constant=str)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

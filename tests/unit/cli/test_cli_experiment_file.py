@@ -187,6 +187,41 @@ def test_yaml_makes_no_objects() -> None:
         load_yaml("!!python/object/apply:os.system ['true']")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: !!int x", "'x' is no whole number"),
+        ("a: !!float x", "'x' is no number"),
+        ("a: !!bool maybe", "'maybe' is no boolean"),
+        ("a: !!map [1]", "a tag says that this is a mapping"),
+        ("a: !!map x", "a tag says that this is a mapping"),
+        ("a: !!binary aGk=", "could not determine a constructor"),
+        ("a: !!timestamp 2026-01-01", "could not determine a constructor"),
+        ("a: !!set {b}", "could not determine a constructor"),
+        (f"a: {'9' * 5_000}", "a whole number of 5000 digits is too large"),
+        (f"a: {'[' * 900}{']' * 900}", "too deep"),
+    ],
+)
+def test_what_a_tag_says_wrongly_and_what_python_cannot_hold_is_an_error_of_the_file(text: str, said: str) -> None:
+    with pytest.raises(YamlError, match=said):
+        load_yaml(text)
+
+
+def test_a_tag_of_the_core_schema_may_be_written() -> None:
+    assert load_yaml("a: [!!str 1, !!int 2, !!float 3.5, !!bool true, !!null null, !!seq [], !!map {}]") == {
+        "a": ["1", 2, 3.5, True, None, [], {}]
+    }
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, f"[{'9' * 5_000}]"])
+def test_a_file_that_json_cannot_hold_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "search.json"
+    file.write_text(text)
+
+    with pytest.raises(CommandError, match=r"search\.json is not JSON"):
+        read_body(str(file))
+
+
 def test_code_named_as_a_version_is_an_asset_and_not_a_folder(tmp_path: Path) -> None:
     file = tmp_path / "search.yaml"
     file.write_text("trial: {code: trainer@3, command: python train.py}\n")

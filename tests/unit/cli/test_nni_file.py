@@ -234,6 +234,17 @@ def test_a_class_of_an_older_file_is_found_by_its_file_name() -> None:
     }
 
 
+@pytest.mark.parametrize("service", ["local", ["local"], {"platform": "local"}])
+def test_the_training_service_of_this_machine_may_be_named_alone(service: Any) -> None:
+    assert read(trainingService=service) == read()
+
+
+def test_an_empty_folder_of_code_is_that_of_the_file() -> None:
+    tuner = {"className": "my.Tuner", "codeDirectory": ""}
+
+    assert read(trialCodeDirectory="", tuner=tuner) == read(trialCodeDirectory=".", tuner=tuner)
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("changed", "said"),
@@ -249,6 +260,16 @@ def test_a_class_of_an_older_file_is_found_by_its_file_name() -> None:
         ({"trialCommand": " "}, "trialCommand is missing"),
         ({"tunner": {}}, "tunner is no field"),
         ({"tuner": {"name": "Batch"}}, "a search space of one choice"),
+        ({"tuner": "TPE"}, "tuner should be a mapping, not 'TPE'"),
+        ({"assessor": ["Medianstop"]}, "assessor should be a mapping"),
+        ({"tuner": {"name": "TPE", "classArgs": "maximize"}}, "tuner.classArgs should be a mapping, not 'maximize'"),
+        ({"tuner": {"className": "my.Tuner", "classArgs": [1]}}, "tuner.classArgs should be a mapping, not [1]"),
+        ({"tuner": {"name": "TPE", "classArgs": {"tpe_args": 5}}}, "tuner.classArgs.tpe_args should be a mapping"),
+        ({"searchSpace": ["lr"]}, "searchSpace should be a mapping, not ['lr']"),
+        ({"trainingService": "remote"}, "'remote' is not here"),
+        ({"trialCommand": "python 'train.py"}, "cannot be split into words: No closing quotation"),
+        ({"authorName": "me", "trial": "python train.py"}, "trial should be a mapping, not 'python train.py'"),
+        ({"authorName": "me", "tuner": "TPE"}, "tuner should be a mapping, not 'TPE'"),
     ],
 )
 def test_what_has_no_counterpart_is_refused_by_name(changed: dict[str, Any], said: str) -> None:

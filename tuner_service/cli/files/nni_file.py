@@ -129,7 +129,7 @@ def from_nni(raw: Mapping[str, Any], *, read_space: Callable[[str], Fields]) -> 
 
     CommandError names the first thing that has no counterpart here.
     """
-    given = _version_2({_camel(name): value for name, value in raw.items() if value is not None})
+    given = _version_2({name: value for name, value in _fields(raw, "it").items() if value is not None})
     notes = [f"{name} has no effect here: {why}" for name, why in WITHOUT_EFFECT.items() if name in given]
     for name, why in REFUSED.items():
         if given.get(name):
@@ -138,11 +138,11 @@ def from_nni(raw: Mapping[str, Any], *, read_space: Callable[[str], Fields]) -> 
     if unknown:
         raise _refused(f"{unknown[0]} is no field of an NNI experiment file")
     _require_local(given.get("trainingService"))
-    space = dict(given.get("searchSpace") or read_space(str(given.get("searchSpaceFile", "search_space.json"))))
-    found = _Algorithms(space, notes, code=str(given.get("trialCodeDirectory", ".")))
+    space = given.get("searchSpace") or read_space(str(given.get("searchSpaceFile", "search_space.json")))
+    found = _Algorithms(_mapping(space, "searchSpace"), notes, code=str(given.get("trialCodeDirectory") or "."))
     for kind in ("advisor", "tuner", "assessor"):
-        if given.get(kind) and str(given[kind].get("name", "")).lower() != "_none_":
-            found.take(kind, given[kind])
+        if given.get(kind):
+            found.take(kind, _fields(given[kind], kind))
     body: Fields = {
         **_named(given),
         **({} if found.seed is None else {"seed": found.seed}),
@@ -159,14 +159,14 @@ def _version_2(given: Fields) -> Fields:
     """A file of version 1 in the fields of version 2; what those of version 2 hold stays as it is."""
     if not any(name in given for name in OLD_FIELDS):
         return given
-    trial = given.pop("trial", None) or {}
+    trial = _fields(given.pop("trial", None) or {}, "trial")
     moved = {new: trial[old] for old, new in OLD_TRIAL.items() if old in trial}
     for name, value in given.items():
         new = OLD_FIELDS.get(name, name)
         if new == "trainingService":
             moved[new] = {"platform": value}
         elif new is not None:
-            moved[new] = _modern_algorithm(value) if name in ALGORITHMS else value
+            moved[new] = _modern_algorithm(_fields(value, name)) if name in ALGORITHMS else value
     return moved
 
 
@@ -195,18 +195,20 @@ class _Algorithms:
         self._notes = notes
 
     def take(self, kind: str, given: Fields) -> None:
-        given = {_camel(name): value for name, value in given.items()}
+        """``given``: by the names of version 2."""
+        name = str(given.get("name", ""))
+        if name.lower() == "_none_":
+            return
         if given.get("className"):
             self._take_class(kind, given)
             return
-        name = str(given.get("name", ""))
         known = ALGORITHMS[kind].get(_SUFFIX.sub("", name.lower()))
         if known is None:
             instead = NOT_HERE.get(_SUFFIX.sub("", name.lower()))
             hint = f"use {instead} instead" if instead else f"known: {', '.join(ALGORITHMS[kind])}"
             raise _refused(f"NNI's {kind} {name!r} is not here; {hint}")
-        args = dict(given.get("classArgs") or {})
-        args |= args.pop("tpe_args", None) or {}
+        args = _mapping(given.get("classArgs") or {}, f"{kind}.classArgs")
+        args |= _mapping(args.pop("tpe_args", None) or {}, f"{kind}.classArgs.tpe_args")
         goal = args.pop("optimize_mode", None) or known.goal
         if self.goal is None or kind != "assessor":
             self.goal = goal
@@ -218,11 +220,11 @@ class _Algorithms:
         self.algorithms[known.kind] = {"name": known.name, **({"args": mapped} if mapped else {})}
 
     def _take_class(self, kind: str, given: Fields) -> None:
-        args = dict(given.get("classArgs") or {})
+        args = _mapping(given.get("classArgs") or {}, f"{kind}.classArgs")
         goal = args.get("optimize_mode", "maximize")
         if self.goal is None or kind != "assessor":
             self.goal = goal
-        folder = posixpath.relpath(str(given.get("codeDirectory", self._code)), self._code)
+        folder = posixpath.relpath(str(given.get("codeDirectory") or self._code), self._code)
         if folder.startswith(".."):
             raise _refused(
                 f"{kind}.codeDirectory lies outside trialCodeDirectory ({self._code}), which is what is copied: "
@@ -296,10 +298,10 @@ def _trial(given: Fields) -> Fields:
     if not isinstance(command, str) or not command.strip():
         raise _refused("trialCommand is missing")
     # NNI hands it to a shell; what needs none runs without one, so that its process is the trial's own.
-    words = ["sh", "-c", command] if _SHELL.search(command) else shlex.split(command)
+    words = ["sh", "-c", command] if _SHELL.search(command) else _words(command)
     gpus = _gpus(given)
     return {
-        "code": str(given.get("trialCodeDirectory", ".")),
+        "code": str(given.get("trialCodeDirectory") or "."),
         "command": words,
         "compat": "nni",
         **({"resources": {"gpus": gpus}} if gpus else {}),
@@ -316,10 +318,29 @@ def _gpus(given: Fields) -> Any:
 
 
 def _require_local(service: Any) -> None:
-    platforms = [s.get("platform") for s in (service if isinstance(service, list) else [service]) if s]
+    services = [s for s in (service if isinstance(service, list) else [service]) if s]
+    platforms = [s.get("platform") if isinstance(s, Mapping) else s for s in services]
     other = [platform for platform in platforms if platform != "local"]
     if other:
         raise _refused(f"the training service {other[0]!r} is not here; trials run on this machine: platform: local")
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as exc:
+        raise _refused(f"trialCommand {command!r:.200} cannot be split into words: {exc}") from exc
+
+
+def _mapping(given: Any, what: str) -> Fields:
+    if not isinstance(given, Mapping):
+        raise _refused(f"{what} should be a mapping, not {given!r:.60}")
+    return {str(name): value for name, value in given.items()}
+
+
+def _fields(given: Any, what: str) -> Fields:
+    """By their names in version 2, which may be written with underscores."""
+    return {_camel(name): value for name, value in _mapping(given, what).items()}
 
 
 def _camel(name: str) -> str:

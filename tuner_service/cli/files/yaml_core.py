@@ -14,41 +14,60 @@ YamlError = yaml.YAMLError
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+TAG = "tag:yaml.org,2002:"
+NULL = re.compile(r"(?:~|null|Null|NULL|)$")
+TRUTH = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
+WHOLE = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+REAL = re.compile(
+    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+TAKEN = ("null", "str", "seq")  # with those below all types of the core schema; whatever else a tag names is refused
+
+
 class CoreLoader(Loader):  # type: ignore[misc]  # the fast loader where libyaml is there, else the slow one
     """Reads the core schema."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's convention
+    yaml_constructors = {key: Loader.yaml_constructors[key] for key in (*(TAG + name for name in TAKEN), None)}  # noqa: RUF012
 
 
-CoreLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-CoreLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-CoreLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")
-)
-CoreLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-    ),
-    list("-+.0123456789"),
-)
-CoreLoader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"<<$"), ["<"])
+CoreLoader.add_implicit_resolver(f"{TAG}null", NULL, ["~", "n", "N", ""])
+CoreLoader.add_implicit_resolver(f"{TAG}bool", TRUTH, list("tTfF"))
+CoreLoader.add_implicit_resolver(f"{TAG}int", WHOLE, list("-+0123456789"))
+CoreLoader.add_implicit_resolver(f"{TAG}float", REAL, list("-+.0123456789"))
+CoreLoader.add_implicit_resolver(f"{TAG}merge", re.compile(r"<<$"), ["<"])
+
+
+def _text(loader: Any, node: Any, form: re.Pattern[str], what: str) -> str:
+    """Of a node that may say by a tag that it is ``what``, and be something else."""
+    text = str(loader.construct_scalar(node))
+    if not form.match(text):
+        raise yaml.MarkedYAMLError(problem=f"{text!r:.60} is no {what}", problem_mark=node.start_mark)
+    return text
+
+
+def _truth(loader: Any, node: Any) -> bool:
+    return _text(loader, node, TRUTH, "boolean").lower() == "true"
 
 
 def _integer(loader: Any, node: Any) -> int:
-    text = str(loader.construct_scalar(node))
+    text = _text(loader, node, WHOLE, "whole number")
     if text.startswith("0x"):
         return int(text, 16)
-    return int(text[2:], 8) if text.startswith("0o") else int(text)
+    try:
+        return int(text[2:], 8) if text.startswith("0o") else int(text)
+    except ValueError as exc:  # of Python's limit
+        problem = f"a whole number of {len(text)} digits is too large"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from exc
 
 
 def _real(loader: Any, node: Any) -> float:
-    return float(str(loader.construct_scalar(node)).lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return float(_text(loader, node, REAL, "number").lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
 def _mapping(loader: Any, node: Any) -> dict[Any, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.MarkedYAMLError(problem="a tag says that this is a mapping", problem_mark=node.start_mark)
     seen: set[Any] = set()
     for key_node, _ in node.value:
         key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
@@ -61,11 +80,15 @@ def _mapping(loader: Any, node: Any) -> dict[Any, Any]:
     return made
 
 
-CoreLoader.add_constructor("tag:yaml.org,2002:int", _integer)
-CoreLoader.add_constructor("tag:yaml.org,2002:float", _real)
-CoreLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
+CoreLoader.add_constructor(f"{TAG}bool", _truth)
+CoreLoader.add_constructor(f"{TAG}int", _integer)
+CoreLoader.add_constructor(f"{TAG}float", _real)
+CoreLoader.add_constructor(f"{TAG}map", _mapping)
 
 
 def load_yaml(text: str) -> Any:
-    """YamlError says where ``text`` is wrong."""
-    return yaml.load(text, Loader=CoreLoader)  # noqa: S506  # CoreLoader derives from the safe loader
+    """YamlError says where ``text`` is wrong, and nothing else is raised."""
+    try:
+        return yaml.load(text, Loader=CoreLoader)  # noqa: S506  # CoreLoader derives from the safe loader
+    except RecursionError as exc:
+        raise YamlError("lists and mappings in one another are too deep") from exc
