@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+from dataclasses import replace
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.files.experiment_file import check_readable
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Row
+from tuner_service.client import Client, ProblemError
 
 RESULTS_AT_ONCE = 5_000  # sent in one request; a file may have any number
+_PLACE = re.compile(r"(?<=^/results/)[0-9]+")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,12 +35,34 @@ def run(arguments: argparse.Namespace) -> int:
             source = resolve_experiment(client, arguments.experiment)
             _say_imported(experiment_id, client.import_results(experiment_id, {"experiment": source}))
             return ExitCode.OK
-        imported = 0
-        for start in range(0, len(results), RESULTS_AT_ONCE):
-            body = {"results": results[start : start + RESULTS_AT_ONCE], "outside_space": arguments.outside_space}
-            imported += client.import_results(experiment_id, body)["imported"]
-        _say_imported(experiment_id, {"imported": imported, "skipped": 0})
+        _import(client, experiment_id, results, outside_space=arguments.outside_space)
     return ExitCode.OK
+
+
+def _import(client: Client, experiment_id: str, results: list[Row], *, outside_space: bool) -> None:
+    """In portions. Whatever ends it says how many are told, which are not to be told twice."""
+    imported = 0
+    try:
+        for start in range(0, len(results), RESULTS_AT_ONCE):
+            body = {"results": results[start : start + RESULTS_AT_ONCE], "outside_space": outside_space}
+            try:
+                imported += client.import_results(experiment_id, body)["imported"]
+            except ProblemError as exc:
+                raise _of_file(exc, start) from exc
+    except BaseException:
+        if imported:
+            say(f"the first {imported} results were told; leave them out when you import the others")
+        raise
+    _say_imported(experiment_id, {"imported": imported, "skipped": 0})
+
+
+def _of_file(exc: ProblemError, start: int) -> ProblemError:
+    """With the places in the whole file, of which a portion was sent."""
+    errors = [
+        {**error, "pointer": _PLACE.sub(lambda place: str(int(place[0]) + start), str(error.get("pointer", "")))}
+        for error in exc.problem.get("errors", ())
+    ]
+    return replace(exc, problem={**exc.problem, **({"errors": errors} if errors else {})})
 
 
 def _say_imported(experiment_id: str, answer: Row) -> None:
