@@ -28,6 +28,8 @@ def get_asset(client: Client, reference: str, target: Path, *, told: Told = lamb
     """The asset's files in the new folder ``target``; what came already is not fetched again."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise AssetSourceError(f"{target} is there already; name a folder that is new or empty")
+    if target.exists() and target.samefile("."):  # whoever is there would stay in one that is gone
+        raise AssetSourceError(f"{target} is the folder that this was started in; name a new one, such as ./fetched")
     view = client.asset(reference)
     files = _manifest(client, view["id"])
     # Of this asset and no other: files of two that share a path and a size cannot be told apart by these.

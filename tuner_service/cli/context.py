@@ -16,6 +16,7 @@ from tuner_service.local_service import require_service
 
 LAST = "@last"
 MAX_NAMED = 5  # candidates that an error names
+MAX_DIGITS = 18  # of a trial's number; one of thousands Python does not even read
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -91,9 +92,15 @@ def split_trial(reference: str) -> tuple[str, int | None]:
     experiment, slash, number = reference.rpartition("/")
     if not slash:
         return reference, None
-    if not experiment or not number.isdecimal():
-        raise CommandError(f"{reference!r} names no trial; write EXPERIMENT/NUMBER, such as 8f3k2/12", ExitCode.USAGE)
+    if not experiment or not is_trial_number(number):
+        raise CommandError(
+            f"{reference!r:.200} names no trial; write EXPERIMENT/NUMBER, such as 8f3k2/12", ExitCode.USAGE
+        )
     return experiment, int(number)
+
+
+def is_trial_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MAX_DIGITS
 
 
 def resolve_trial(client: Client, reference: str) -> tuple[str, int]:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from tuner_service.cli.context import resolve_experiment
+from tuner_service.cli.context import resolve_experiment, resolve_trial
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
-from tuner_service.cli.verbs import sessions
+from tuner_service.cli.verbs import get, sessions
 from tuner_service.client import Client, ProblemError
 
 ONE = {"id": "8f3k2", "name": "only", "created_at": "now"}
@@ -48,3 +48,11 @@ def test_an_empty_text_names_no_session() -> None:
     assert sessions._found(SERVICE, "0123")["id"] == "0123abcd"
     with pytest.raises(CommandError, match="no session '' is open"):
         sessions._found(SERVICE, "")
+
+
+@pytest.mark.parametrize("number", ["", "-1", "1.5", "²", "9" * 5_000])
+@pytest.mark.parametrize("resolve", [resolve_trial, get._trial])
+def test_what_is_no_number_of_a_trial_is_refused(resolve: Any, number: str) -> None:
+    with pytest.raises(CommandError, match="names no trial") as caught:
+        resolve(SERVICE, f"only/{number}")
+    assert caught.value.code is ExitCode.USAGE

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tuner_service.assets.fetching import get_asset
-from tuner_service.cli.context import connected, resolve_experiment, settings_of
+from tuner_service.cli.context import connected, is_trial_number, resolve_experiment, settings_of
 from tuner_service.cli.output.byte_bar import ByteBar
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.client import Client
@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _trial(client: Client, reference: str) -> tuple[str, int]:
     """Of EXPERIMENT/NUMBER or EXPERIMENT/best."""
     experiment, slash, number = reference.rpartition("/")
-    if not slash or not experiment or not (number == BEST or number.isdecimal()):
-        message = f"{reference!r} names no trial; write EXPERIMENT/NUMBER or EXPERIMENT/best"
+    if not slash or not experiment or not (number == BEST or is_trial_number(number)):
+        message = f"{reference!r:.200} names no trial; write EXPERIMENT/NUMBER or EXPERIMENT/best"
         raise CommandError(message, ExitCode.USAGE)
     experiment_id = resolve_experiment(client, experiment)
     if number != BEST:
