@@ -151,7 +151,8 @@ class Trial:
 
         When this returns, ``state`` may be changed: it was copied. It is written in the background, and never half a
         file, whatever dies; a trial that dies meanwhile has the one before. The next call, ``close`` and the end of
-        the interpreter wait until it is on the disk; what went wrong is raised by the next call or by ``close``.
+        the interpreter wait until it is on the disk; what went wrong is raised by the next call of the thread that
+        saved or by ``close``.
         ``step`` defaults to the last reported one. TypeError when ``state`` could not be read back as it is.
 
         ``sharded``: every rank of the default process group calls this with the same step and its part of the state;
@@ -260,12 +261,13 @@ class Trial:
     def close(self) -> None:
         """Wait for the checkpoint that is being written, and let go of the files.
 
-        Calling it is optional, and it may be called again. CheckpointNotSavedError when the last one was not saved.
+        Calling it is optional, and it may be called again. CheckpointNotSavedError when one was not saved of which no
+        call has told yet.
         """
         if not self._closed:
             self._closed = True
             try:
-                self._saver.finish()
+                self._saver.finish_all()
             finally:
                 self._sink.close()
 

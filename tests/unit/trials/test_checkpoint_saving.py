@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.checkpoints import saving
+from trials.checkpoints import file_format, saving
 from trials.checkpoints.file_format import Image, Imaging, read_image
 from trials.checkpoints.saving import BackgroundSaver, CheckpointNotSavedError, SavingSteps
 from trials.checkpoints.verified_files import write_image
@@ -289,3 +290,143 @@ def test_whoever_waits_for_a_checkpoint_is_not_told_of_one_that_another_thread_s
         recorder.saver.finish()
 
     assert [record.step for record in recorder.records] == [1]
+
+
+def test_threads_of_a_child_that_save_first_at_the_same_instant_do_so_one_after_the_other(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.saver.save({}, step=1)
+    recorder.saver.finish()
+    capture, both = Imaging.capture, threading.Barrier(2)
+    child = os.fork()
+    if child == 0:
+        recorder.records.clear()
+        lock = recorder.saver._one_at_a_time
+        begun: list[bool] = []
+
+        def captured(imaging: Imaging, state: Any, **fields: Any) -> Image:
+            begun.append(recorder.saver._one_at_a_time is lock)
+            return capture(imaging, state, **fields)
+
+        def save(step: int) -> None:
+            both.wait(WAIT_S)
+            recorder.saver.save({}, step=step)
+            recorder.saver.finish()
+
+        monkeypatch.setattr(Imaging, "capture", captured)
+        threads = [threading.Thread(target=save, args=(step,)) for step in (2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        os._exit(0 if begun == [True, True] and {record.step for record in recorder.records} == {2, 3} else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def failed_by_another_thread(
+    recorder: Recorder, *, step: int, until: threading.Event, calls_again: bool = True
+) -> threading.Thread:
+    """A thread whose checkpoint was not saved, and that lives until the event is set."""
+    there = threading.Event()
+
+    def save() -> None:
+        recorder.trouble = OSError(5, f"the disk of step {step}")
+        recorder.saver.save({}, step=step)
+        recorder.saver.wait()
+        recorder.trouble = None
+        there.set()
+        until.wait(WAIT_S)
+        with suppress(CheckpointNotSavedError):
+            if calls_again:
+                recorder.saver.save({}, step=step + 1)
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    assert there.wait(WAIT_S)
+    return thread
+
+
+def test_the_error_of_one_thread_is_not_that_of_another(recorder: Recorder) -> None:
+    until = threading.Event()
+    thread = failed_by_another_thread(recorder, step=1, until=until)
+    recorder.saver.save({}, step=5)
+    recorder.saver.finish()
+    until.set()
+    thread.join(WAIT_S)
+    recorder.saver.finish_all()
+
+    assert [record.step for record in recorder.records] == [5], "the other one is told where it saves step 2"
+
+
+def test_whoever_waits_for_the_checkpoint_of_another_thread_is_told_that_it_was_not_saved(recorder: Recorder) -> None:
+    until = threading.Event()
+    thread = failed_by_another_thread(recorder, step=1, until=until)
+    with pytest.raises(CheckpointNotSavedError, match="step 1 was not saved"):
+        recorder.saver.finish()
+    until.set()
+    thread.join(WAIT_S)
+    recorder.saver.finish_all()
+
+    assert [record.step for record in recorder.records] == [2]
+
+
+def test_the_error_of_a_thread_that_has_ended_is_told_to_the_next_one(recorder: Recorder) -> None:
+    until = threading.Event()
+    thread = failed_by_another_thread(recorder, step=1, until=until, calls_again=False)
+    until.set()
+    thread.join(WAIT_S)
+
+    with pytest.raises(CheckpointNotSavedError, match="step 1 was not saved"):
+        recorder.saver.save({}, step=5)
+
+
+def test_no_error_is_lost_of_threads_that_never_call_again(recorder: Recorder) -> None:
+    until = threading.Event()
+    threads = [failed_by_another_thread(recorder, step=step, until=until, calls_again=False) for step in (1, 3)]
+    recorder.saver.save({}, step=5)
+    with pytest.raises(CheckpointNotSavedError, match="step 1 was not saved") as told:
+        recorder.saver.finish_all()
+    assert ["step 3 was not saved" in note for note in told.value.__notes__] == [True]
+    until.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+
+
+def test_a_save_that_is_refused_for_an_earlier_one_says_so(recorder: Recorder) -> None:
+    recorder.trouble = OSError(5, "the disk is broken")
+    recorder.saver.save({}, step=1)
+    with pytest.raises(CheckpointNotSavedError, match="step 1 was not saved") as told:
+        recorder.saver.save({}, step=2)
+
+    assert told.value.__notes__ == ["that of step 2 was not begun"]
+
+
+@pytest.mark.parametrize("moment", ["while it copies", "before its thread begins"])
+def test_a_signal_handler_that_saves_in_the_middle_of_a_save_spoils_neither(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    interrupted: list[str] = []
+
+    def interrupt(at: str) -> None:
+        if at == moment and not interrupted:
+            interrupted.append(at)
+            recorder.saver.save({"w": np.zeros(50_000)}, step=2)
+
+    copy, start = file_format._copy, saving.WriterThread.start
+
+    def copied(*arguments: Any) -> Any:
+        result = copy(*arguments)
+        interrupt("while it copies")
+        return result
+
+    def started(thread: saving.WriterThread) -> None:
+        interrupt("before its thread begins")
+        start(thread)
+
+    monkeypatch.setattr(file_format, "_copy", copied)
+    monkeypatch.setattr(saving.WriterThread, "start", started)
+    recorder.saver.save({"w": np.ones(50_000)}, step=1)
+    recorder.saver.finish()
+
+    found = {record.step: read_image(recorder.folder / record.name).state["w"] for record in recorder.records}
+    assert {step: set(w.tolist()) for step, w in found.items()} == {1: {1.0}, 2: {0.0}}
