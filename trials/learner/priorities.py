@@ -6,6 +6,7 @@ file: one JSON object a line, ``{"step": …, "samples": […], "priorities": [�
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -81,7 +82,7 @@ class PriorityWriter:
         self._limit = limit
 
     def write(self, found: SamplePriorities) -> None:
-        """ValueError past LINE_LIMIT_BYTES."""
+        """ValueError past LINE_LIMIT_BYTES; OSError, as on a full disk, where not all of it was written."""
         line = {"step": found.step, "samples": found.samples, "priorities": found.priorities}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(data) > LINE_LIMIT_BYTES:
@@ -93,11 +94,11 @@ class PriorityWriter:
                 if not self._is_in_place(status):
                     continue  # moved since it was opened: its reader may be through with it
                 if not status.st_size or status.st_size + len(data) <= self._limit:
-                    file.write(data)
+                    _append(file, data)
                     return
                 self._move_away(file, status)
-        with self._path.open("ab", buffering=0) as file:
-            file.write(data)
+        with self._path.open("a+b", buffering=0) as file:
+            _append(file, data)
 
     def _move_away(self, file: IO[bytes], status: os.stat_result) -> None:
         """Once nobody writes into it. Several may find it full at once: the first moves it, and the others leave the
@@ -112,6 +113,15 @@ class PriorityWriter:
             return os.path.samestat(self._path.stat(), status)
         except FileNotFoundError:
             return False
+
+
+def _append(file: IO[bytes], line: bytes) -> None:
+    """Half a line at the end of the file, for which there was no room, is closed off: else both would be none."""
+    size = os.fstat(file.fileno()).st_size
+    is_closed_off = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
+    data = line if is_closed_off else b"\n" + line
+    if file.write(data) < len(data):
+        raise OSError(errno.ENOSPC, "the disk is full: these priorities were written half", file.name)
 
 
 def _lock(file: IO[bytes], how: int) -> None:
@@ -160,5 +170,5 @@ class PriorityReader:
                 yield SamplePriorities(
                     step=found["step"], samples=tuple(found["samples"]), priorities=tuple(found["priorities"])
                 )
-            except (ValueError, LookupError, TypeError):
+            except (ValueError, LookupError, TypeError, RecursionError):
                 continue

@@ -7,6 +7,7 @@ its digest is the one that stands there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -85,7 +86,12 @@ class FolderPlace:
         replace_file(self._folder / name, data)
 
     def get(self, name: str) -> bytes:
-        return (self._folder / name).read_bytes()
+        try:
+            return (self._folder / name).read_bytes()
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # on NFS: another machine has removed it while it was read
+                raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile", name) from error
+            raise
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
@@ -238,7 +244,7 @@ class WeightsReader:
         """None where nothing was published, or where its name is just being written."""
         try:
             return Published(**json.loads(self._place.get(NEWEST)))
-        except (FileNotFoundError, ValueError, TypeError):
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
             return None
 
     def _bytes_of(self, newest: Published) -> bytes | None:

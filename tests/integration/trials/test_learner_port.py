@@ -396,16 +396,18 @@ def client_when_there(place: Path) -> Client:
 
 def test_a_learner_that_is_closed_ends_and_says_so(tmp_path: Path) -> None:
     beside = Beside(OneTrial(), tmp_path)
-    chooser = Counted(iterations=10**9)
-    with Coordinator(tmp_path, chooser=chooser, journal=tmp_path / "journal") as coordinator:
-        tell = chooser.learnt
 
-        def learnt(learner: str, info: LearnInfo) -> None:
-            tell(learner, info)
+    class Closing(Counted):
+        def joined(self, coordinator: Coordinator) -> None:
+            self.coordinator = coordinator
+
+        def learnt(self, learner: str, info: LearnInfo) -> None:
+            super().learnt(learner, info)
             if info.number == 3:
-                coordinator.close_learner(learner)
+                self.coordinator.close_learner(learner)
 
-        chooser.learnt = learnt  # type: ignore[method-assign]
+    chooser = Closing(iterations=10**9)
+    with Coordinator(tmp_path, chooser=chooser, journal=tmp_path / "journal") as coordinator:
         ended = coordinator.run({"left": {}})["left"]
 
     assert not ended.finished
@@ -594,3 +596,14 @@ def test_sockets_of_others_are_not_followed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "right.sock"))
     assert connect(tmp_path, "right") is None
+
+
+def test_a_fork_that_leaves_the_block_takes_the_socket_of_its_parent_not_along(port: LearnerPort) -> None:
+    child = os.fork()
+    if child == 0:
+        port.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+    with Client(port.place) as client:
+        assert client.ask(task="resource")["ok"]["pid"] == os.getpid()

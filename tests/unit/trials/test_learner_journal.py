@@ -154,6 +154,61 @@ def test_what_the_chooser_closes_stands_before_what_it_has_chosen_with_it(tmp_pa
             assert closes(coordinator)
 
 
+class ClosingWhenTold(Chosen):
+    """Closes its learner when it hears of its second iteration, and another one when it hears what that was given."""
+
+    def joined(self, coordinator: Coordinator) -> None:
+        assert not self.story
+        self.coordinator = coordinator
+
+    def learnt(self, learner: str, info: LearnInfo) -> None:
+        super().learnt(learner, info)
+        if info.number == 2:
+            self.coordinator.close_learner(learner)
+
+    def handed_out(self, learner: str, demand: Demand, data: Any) -> None:
+        super().handed_out(learner, demand, data)
+        if demand.cur_learner_iter == 1:
+            self.coordinator.close_learner("right")
+
+
+def test_what_the_chooser_closes_when_it_is_told_something_is_closed_whenever_the_coordinator_is_killed(
+    tmp_path: Path,
+) -> None:
+    with a_coordinator(tmp_path, ClosingWhenTold()) as coordinator:
+        learner = LearnerOf(coordinator)
+        learner.says(demand=0)
+        learner.says(learnt=[1], demand=1)
+        learner.says(learnt=[2], demand=2)
+        assert closes(coordinator)
+    path = tmp_path / "journal"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for count in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:count]))
+        again = ClosingWhenTold()
+        with a_coordinator(tmp_path, again) as coordinator:
+            assert closes(coordinator) == any(line[:3] == ("learnt", "left", 2) for line in again.story)
+            assert closes(coordinator, "right") == any(line[:3] == ("handed out", "left", 1) for line in again.story)
+
+
+def test_a_chooser_that_could_not_close_a_learner_again_is_refused(tmp_path: Path) -> None:
+    class Guarded(Chosen):
+        coordinator: Coordinator | None = None
+
+        def learnt(self, learner: str, info: LearnInfo) -> None:
+            if self.coordinator is not None:
+                self.coordinator.close_learner(learner)
+
+    chooser = Guarded()
+    with a_coordinator(tmp_path, chooser) as coordinator:
+        chooser.coordinator = coordinator
+        with pytest.raises(RuntimeError, match=r"'left' was not closed: .* has joined\(coordinator\)"):
+            LearnerOf(coordinator).says(learnt=[1])
+        assert not closes(coordinator)
+        coordinator.close_learner("left")
+        assert closes(coordinator)
+
+
 def test_a_snapshot_knows_which_learners_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "SHORTEN_BYTES", 0)
     with a_coordinator(tmp_path, Shortened()) as coordinator:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import sys
@@ -147,7 +149,28 @@ def test_weights_that_do_not_have_their_digest_are_not_believed(
     assert pauses
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}'])
+@pytest.mark.parametrize("name", [NEWEST, "weights-"])
+def test_a_file_that_another_machine_removes_while_it_is_read_is_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As NFS says it."""
+    publish_weights({"v": 1}, version=1, to=[tmp_path])
+    read, stale = Path.read_bytes, [True]
+
+    def read_once_removed(path: Path) -> bytes:
+        if path.name.startswith(name) and stale:
+            stale.clear()
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_once_removed)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    reader = WeightsReader(tmp_path)
+
+    assert [found for found in (reader.poll(), reader.poll()) if found is not None] == [{"v": 1}]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', "[" * 100_000])
 def test_a_name_that_is_just_being_written_is_nothing_new(tmp_path: Path, text: str) -> None:
     (tmp_path / NEWEST).write_text(text)
 
@@ -216,7 +239,7 @@ def test_priorities_are_read_on_from_where_the_last_look_ended(tmp_path: Path) -
         file.write('{"step": 5, "samp')
     assert [found.step for found in reader.read()] == [4]
     with (tmp_path / "p.jsonl").open("a") as file:
-        file.write('\nnonsense\n{"step": 6, "samples": [], "priorities": []}\n')
+        file.write(f'\nnonsense\n{"[" * 100_000}\n{{"step": 6, "samples": [], "priorities": []}}\n')
     assert [found.step for found in reader.read()] == [6]
 
 
@@ -306,6 +329,26 @@ def test_a_file_of_priorities_is_moved_away_once_nobody_writes_into_it(
     report_priorities(PriorityWriter(path, limit=200), [2], [1.0], step=2)
 
     assert steps + [found.step for found in reader.read()] == [0, 1, 2]
+
+
+def test_priorities_that_were_written_half_take_none_of_the_next_ones_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.jsonl"
+
+    class Full(io.FileIO):
+        def write(self, data: Any, /) -> int:
+            return super().write(data[:10])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda self, mode, **_: Full(self, mode.replace("b", "")))
+        with pytest.raises(OSError, match="these priorities were written half"):
+            report_priorities(PriorityWriter(path), ["lost"], [1.0], step=1)
+    report_priorities(PriorityWriter(path), ["kept"], [1.0], step=2)
+    report_priorities(PriorityWriter(path), ["kept"], [1.0], step=3)
+
+    assert [found.step for found in PriorityReader(path).read()] == [2, 3]
+    assert path.read_bytes().count(b"\n") == 3
 
 
 def test_a_report_of_priorities_that_is_too_large_is_refused(tmp_path: Path) -> None:

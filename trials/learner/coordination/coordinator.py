@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,9 +30,10 @@ INFO_BYTES = FRAME_BYTES - (1 << 12)  # of the info of a task: it is sent in one
 class Chooser(Protocol):
     """Chooses data; whoever coordinates writes one.
 
-    It may have ``learnt(learner, info)``, told each info once and in order; ``handed_out(learner, demand, data)``, told
-    what was decided; and ``state_dict`` and ``load_state_dict``. A coordinator that was killed tells a new chooser
-    the whole story, in the same order, and asks it only for what had not been asked.
+    It may have ``joined(coordinator)``, told its coordinator before all else; ``learnt(learner, info)``, told each info
+    once and in order; ``handed_out(learner, demand, data)``, told what was decided; and ``state_dict`` and
+    ``load_state_dict``. A coordinator that was killed tells a new chooser the whole story, in the same order, and asks
+    it only for what had not been asked.
     """
 
     def sample(self, learner: str, demand: Demand) -> Sequence[Any] | None:
@@ -74,7 +76,10 @@ class Coordinator:
         self._closing: set[str] = set()
         self._is_torn = False  # what it knows may be other than what is on the disk, or than what its chooser was told
         self._noted: set[str] = set()  # those of them that are in the journal
+        self._teller: int | None = None  # the thread that tells the chooser a line of the story
         try:
+            if hasattr(chooser, "joined"):
+                chooser.joined(self)
             for line in self._journal.lines():
                 self._fold(line)
             if not self._id:
@@ -110,9 +115,17 @@ class Coordinator:
     def close_learner(self, name: str) -> None:
         """It ends after the iteration that runs. For the chooser, too.
 
-        It is in the journal before the learner is told, and before whatever the chooser decides or hears next.
+        It is in the journal before the learner is told, and before whatever the chooser decides or hears next. What a
+        chooser closes when it is told something it has to close again when a new coordinator tells it: RuntimeError
+        where it has no ``joined``, and so would not know that coordinator.
         """
         learner_name(name)
+        if self._teller == threading.get_ident() and not hasattr(self._chooser, "joined"):
+            raise RuntimeError(
+                f"learner {name!r} was not closed: a chooser that closes learners when it is told something, in "
+                "learnt() or handed_out(), has joined(coordinator), so that it can do so again when it is told the "
+                "story after a restart; or it closes them in sample()"
+            )
         self._closing.add(name)
 
     def close(self) -> None:
@@ -230,7 +243,7 @@ class Coordinator:
 
     def _fold(self, line: Mapping[str, Any]) -> None:
         """The same from the disk as when it happened."""
-        name, tell = line.get("learner", ""), self._chooser
+        name = line.get("learner", "")
         match line.get("kind"):
             case "journal":
                 self._id = line["id"]
@@ -240,13 +253,11 @@ class Coordinator:
                 decided[demand.cur_learner_iter] = line["data"]
                 if len(decided) > DEMANDS_KEPT:
                     del decided[next(iter(decided))]
-                if hasattr(tell, "handed_out"):
-                    tell.handed_out(name, demand, line["data"])
+                self._tell("handed_out", name, demand, line["data"])
             case "learnt":
                 info: LearnInfo = from_plain(LearnInfo, line["info"], where="learnt")
                 self._heard[name] = info.number
-                if hasattr(tell, "learnt"):
-                    tell.learnt(name, info)
+                self._tell("learnt", name, info)
             case "closing":
                 self._closing.add(name)
                 self._noted.add(name)
@@ -256,6 +267,15 @@ class Coordinator:
                 self._load(line)
             case other:
                 raise JournalError(f"{self._journal.path} has a line of an unknown kind {other!r}")
+
+    def _tell(self, what: str, *arguments: Any) -> None:
+        """The chooser, if it wants to know."""
+        if hasattr(self._chooser, what):
+            self._teller = threading.get_ident()
+            try:
+                getattr(self._chooser, what)(*arguments)
+            finally:
+                self._teller = None
 
     def _snapshot(self) -> dict[str, Any]:
         return {
@@ -272,8 +292,8 @@ class Coordinator:
         self._id, self._heard = line["id"], dict(line["heard"])
         self._decided = {name: dict(found) for name, found in line["decided"].items()}
         self._ended = {name: from_plain(Ended, found, where="ended") for name, found in line["ended"].items()}
-        self._closing = set(line.get("closing", ()))  # snapshots of earlier versions have none
-        self._noted = set(self._closing)
+        self._closing.update(line.get("closing", ()))  # snapshots of earlier versions have none
+        self._noted = set(line.get("closing", ()))
         self._chooser.load_state_dict(line["chooser"])  # type: ignore[attr-defined]  # it has a state
 
 

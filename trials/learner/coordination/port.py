@@ -67,6 +67,7 @@ class LearnerPort:
         self.place = Path(place).absolute()
         self.name = learner_name(name or f"{trial.experiment_id}-{trial.number}")
         require_own(self.place)
+        self._owner = os.getpid()
         self._lock = _locked(self.place / f"{self.name}.lock", self.name)
         self._task = DrivenTask()
         self._read_record()
@@ -107,8 +108,11 @@ class LearnerPort:
         return Driven(self)
 
     def close(self) -> None:
-        """The coordinator sees the learner go; what it has not been told lies in the record of the task."""
-        if self._is_gone:
+        """The coordinator sees the learner go; what it has not been told lies in the record of the task.
+
+        In a fork nothing: the socket is that of the process that the fork came from.
+        """
+        if self._is_gone or self._owner != os.getpid():
             return
         with self._changed:
             self._is_gone = True
