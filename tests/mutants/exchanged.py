@@ -20,7 +20,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from tests.mutants.forks import ROOT, UNHEARD, each, ended, forked
+from tests.mutants.forks import ROOT, UNEXPLAINED, UNHEARD, each, ended, forked
 from tests.mutants.sampled import Sampled
 
 MEMORY_BYTES = 8 << 30  # of one fork: a change that fills the memory is noticed before the machine notices
@@ -133,7 +133,18 @@ def run(loop: ExchangeLoop, folders: Sequence[str]) -> int:
     if pid == 0:
         code = UNHEARD
         try:
-            options = ["-qq", "-s", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            options = [
+                "-qq",
+                "-s",
+                *UNEXPLAINED,
+                "--no-header",
+                "-p",
+                "no:randomly",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+            ]
             code = int(pytest.main([*options, *folders], plugins=[loop]))
         except BaseException:  # noqa: BLE001  whatever it is, this process ends here
             traceback.print_exc()

@@ -21,6 +21,8 @@ FAILED, INTERRUPTED, NOT_FOUND = 1, 2, 4  # exit codes of pytest; the last two: 
 NOTICED = {FAILED, INTERRUPTED, NOT_FOUND}
 UNHEARD = 70  # no exit code of pytest
 LOOK_S = 0.02
+# Nobody reads what failed, and where pytest finds that it runs for CI, it compares two long lists for minutes.
+UNEXPLAINED = ("--assert=plain", "--tb=no")
 T = TypeVar("T")
 
 
@@ -82,7 +84,7 @@ def tested(tests: Sequence[str], finder: MutatedFinder | None) -> int:
 
         if finder is not None:
             sys.meta_path.insert(0, finder)
-        return int(pytest.main(["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *tests]))
+        return int(pytest.main(["-q", "-x", *UNEXPLAINED, "-p", "no:randomly", "-p", "no:cacheprovider", *tests]))
 
     return forked(act)
 
