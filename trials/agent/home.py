@@ -154,6 +154,14 @@ class Home:
             remove_whatever(folder)
         shutil.rmtree(self.references / experiment_id, ignore_errors=True)
 
+    def is_later(self, attempt: Path, name: str, at: float) -> bool:
+        """Whether this checkpoint of the attempt was written after that time."""
+        path = attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint")
+        try:
+            return path.stat(follow_symlinks=False).st_mtime > at
+        except OSError:
+            return False
+
     def remove_checkpoint(self, attempt: Path, name: str) -> None:
         """The attempt's file, and the shared one of the same content unless another attempt has it, too."""
         clear(attempt / FOLDER_CHECKPOINTS / plain_name(name, what="checkpoint"))

@@ -26,8 +26,13 @@ async def remove_folders(home: Home, experiment_id: str) -> None:
 
 
 async def delete_checkpoint(home: Home, store: CheckpointStore, order: DeleteCheckpoint) -> None:
-    """The file here, and what was put into the store: also by an agent that is away, if its place is told."""
+    """The file here, and what was put into the store: also by an agent that is away, if its place is told.
+
+    Nothing where the attempt has saved the same again since: its report, which is on its way, names the same file.
+    """
     folder = home.folder_of(order.nonce)
+    if folder is not None and order.saved_at is not None and home.is_later(folder, order.name, order.saved_at):
+        return
     places = {order.location}
     if folder is not None:
         try:

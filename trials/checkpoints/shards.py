@@ -13,7 +13,6 @@ import io
 import json
 import os
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
@@ -23,7 +22,7 @@ from typing import Any
 from trials.checkpoints import random_generators, torch_states
 from trials.checkpoints.shard_metadata import read_metadata
 from trials.checkpoints.shards_apart import bring_together
-from trials.checkpoints.verified_files import digest_of, file_name, replace_file
+from trials.checkpoints.verified_files import digest_of, file_name, now_for, replace_file
 from trials.files import put_in_place, sync_folder
 from trials.wire.records import CheckpointRecord
 from trials.wire.shards import MANIFEST
@@ -210,11 +209,12 @@ def _complete(draft: Path, parts: list[Any], *, step: int, index: int) -> Checkp
     target = draft.parent / file_name(step, digest)
     if target.exists():  # the very same was saved before
         shutil.rmtree(draft)
+        os.utime(target)  # an order to remove it that is on its way is about the first time
         sync_folder(str(target.parent))
     else:
         put_in_place(str(draft), str(target))
     size = len(data) + sum(entry["size"] for entry in files.values())
-    return CheckpointRecord(step=step, name=target.name, digest=digest, size=size, at=time.time())
+    return CheckpointRecord(step=step, name=target.name, digest=digest, size=size, at=now_for(target))
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────

@@ -37,7 +37,13 @@ def write_image(folder: Path, image: Image) -> CheckpointRecord:
         put_in_place(str(draft), f"{folder}/{name}")
     finally:
         draft.unlink(missing_ok=True)
-    return CheckpointRecord(step=image.step, name=name, digest=digest, size=image.size, at=time.time())
+    return CheckpointRecord(step=image.step, name=name, digest=digest, size=image.size, at=now_for(folder / name))
+
+
+def now_for(path: Path) -> float:
+    """Never before ``path`` was written, whatever clock its file system has: a file that has its name and a later time
+    was saved again."""
+    return max(time.time(), path.stat().st_mtime)
 
 
 def file_name(step: int, digest: str) -> str:

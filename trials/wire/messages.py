@@ -287,12 +287,17 @@ class RemoveExperiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCheckpoint:
-    """Retention decided that this checkpoint file is no longer wanted, nor what was put at ``location``."""
+    """Retention decided that this checkpoint file is no longer wanted, nor what was put at ``location``.
+
+    Unless the attempt has written the file anew since ``saved_at``: then it has saved the very same again, and will
+    report that.
+    """
 
     kind: ClassVar[str] = "delete_checkpoint"
     nonce: str
     name: str
     location: str | None = None
+    saved_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,8 @@ def _drop(ts: TrialStep, dropped: Checkpoint) -> None:
     if rungs.is_inherited(ts.xs, dropped) or any(_is_of_same_file(dropped, kept) for kept in ts.checkpoints):
         return
     owner = dropped.agent_id if dropped.agent_id in step.state.agents else ts.live.agent_id
-    step.tell(owner, DeleteCheckpoint(nonce=dropped.nonce, name=dropped.name, location=dropped.location))
+    order = DeleteCheckpoint(nonce=dropped.nonce, name=dropped.name, location=dropped.location, saved_at=dropped.at)
+    step.tell(owner, order)
 
 
 def _is_of_same_file(one: Checkpoint, other: Checkpoint) -> bool:

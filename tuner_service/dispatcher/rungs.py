@@ -181,7 +181,7 @@ def is_beyond(ts: TrialStep, record: Record) -> bool:
 def leave_out(ts: TrialStep, record: Record) -> None:
     """Nobody will ask for the file of a checkpoint that is no part of the trial. It is past its end there."""
     if isinstance(record, CheckpointRecord):
-        ts.tell(DeleteCheckpoint(nonce=ts.live.nonce, name=record.name))
+        ts.tell(DeleteCheckpoint(nonce=ts.live.nonce, name=record.name, saved_at=record.at))
     if isinstance(record, CheckpointRecord | MetricRecord):
         told(ts)
     if isinstance(record, MetricRecord) and record.final:

@@ -344,7 +344,9 @@ def test_a_dropped_checkpoint_is_deleted_on_its_node(h: Harness) -> None:
     h.run(trial={"keep_last": 1, "keep_best": 0})
     reported_with_checkpoints(h, 0.9, 0.8)
 
-    assert h.orders(DeleteCheckpoint) == [DeleteCheckpoint(nonce=h.attempt(1).nonce, name="step-0")]
+    assert h.orders(DeleteCheckpoint) == [
+        DeleteCheckpoint(nonce=h.attempt(1).nonce, name="step-0", saved_at=a_checkpoint_record(0).at)
+    ]
 
 
 def test_large_checkpoints_are_kept_outside_the_database(h: Harness) -> None:

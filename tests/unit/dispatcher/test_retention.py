@@ -81,7 +81,7 @@ def test_the_file_of_an_earlier_attempt_is_deleted_on_the_node_that_has_it(h: Ha
     report_large(h, 1, "/store/1")
 
     assert h.told_to(AGENT, DeleteCheckpoint) == [
-        DeleteCheckpoint(nonce=first.nonce, name="step-0", location="/store/0")
+        DeleteCheckpoint(nonce=first.nonce, name="step-0", location="/store/0", saved_at=a_checkpoint_record(0).at)
     ]
 
 
@@ -95,7 +95,7 @@ def test_where_that_node_is_away_the_one_of_the_trial_clears_the_store(h: Harnes
     report_large(h, 1, "/store/1")
 
     assert h.told_to("other", DeleteCheckpoint) == [
-        DeleteCheckpoint(nonce=first.nonce, name="step-0", location="/store/0")
+        DeleteCheckpoint(nonce=first.nonce, name="step-0", location="/store/0", saved_at=a_checkpoint_record(0).at)
     ]
 
 

@@ -1,9 +1,12 @@
-"""Removing an experiment's folders while the parent of a trial that has just ended still writes there."""
+"""Removing an experiment's folders while somebody still writes there, and checkpoints that were saved again."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,14 @@ import pytest
 
 from trials.agent.agent import Agent
 from trials.agent.home import Home
+from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.removing import delete_checkpoint
+from trials.checkpoints.file_format import Image
+from trials.checkpoints.verified_files import write_image
 from trials.wire.attempt import AttemptKey
-from trials.wire.messages import RemoveExperiment
+from trials.wire.files import FOLDER_CHECKPOINTS
+from trials.wire.messages import DeleteCheckpoint, RemoveExperiment
+from trials.wire.records import CheckpointRecord
 
 
 class Writing(Home):
@@ -104,3 +113,40 @@ def test_folders_go_after_the_end_of_a_damaged_attempt_was_written_also_where_it
     asyncio.run(remove())
 
     assert happened == ["written", "exp removed"]
+
+
+def saved(folder: Path) -> CheckpointRecord:
+    """The same state, in a file of the same name, each time."""
+    (folder / FOLDER_CHECKPOINTS).mkdir(exist_ok=True)
+    return write_image(folder / FOLDER_CHECKPOINTS, Image(step=3, parts=(b"weights",)))
+
+
+def test_a_checkpoint_that_was_saved_again_stays_where_the_order_to_remove_the_first_comes_late(tmp_path: Path) -> None:
+    home, store = Home(tmp_path / "home"), CheckpointStore(str(tmp_path / "store"))
+    home.make()
+    folder = home.attempts / "exp" / "1" / "1-n1"
+    folder.mkdir(parents=True)
+    home.put_live("n1", folder)
+    first = saved(folder)
+    file = folder / FOLDER_CHECKPOINTS / first.name
+    os.utime(file, (0, first.at + 1))  # the next one is later than the clock of files can tell
+    again = replace(first, at=first.at + 2)
+    put = Path(store.put(file, f"exp/1/1-n1/{first.name}"))
+
+    def removed(record: CheckpointRecord) -> list[bool]:
+        order = DeleteCheckpoint(nonce="n1", name=record.name, location=str(put), saved_at=record.at)
+        asyncio.run(delete_checkpoint(home, store, order))
+        return [not file.exists(), not put.exists()]
+
+    assert removed(first) == [False, False]
+    assert removed(again) == [True, True]
+
+
+def test_a_checkpoint_is_never_reported_as_saved_before_its_file_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of a file system of another machine may be ahead: the order to remove it would never be followed."""
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    record = saved(tmp_path)
+
+    assert record.at == (tmp_path / FOLDER_CHECKPOINTS / record.name).stat().st_mtime

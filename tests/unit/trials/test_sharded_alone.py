@@ -14,6 +14,7 @@ from trials.checkpoints import shards
 from trials.checkpoints.shards import ShardedCheckpointError, load_sharded, save_sharded
 from trials.checkpoints.stores import AloneCheckpoints
 from trials.checkpoints.verified_files import MANIFEST, digest_of, problem_of
+from trials.wire.records import CheckpointRecord
 
 
 def a_state(value: float) -> dict[str, object]:
@@ -72,6 +73,22 @@ def test_what_could_not_be_loaded_without_executing_code_is_not_saved(tmp_path: 
         save_sharded(tmp_path, {"weights": torch.zeros(2), "made": Path("x")}, step=1)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_is_saved_again_is_as_new_as_its_record(tmp_path: Path) -> None:
+    """Where torch writes the very same again, which not every version does."""
+
+    def completed() -> CheckpointRecord:
+        draft = tmp_path / ".000000003.shards"
+        draft.mkdir()
+        return shards._complete(draft, [({}, {})], step=3, index=0)
+
+    first = completed()
+    os.utime(tmp_path / first.name, (1, 1))
+    again = completed()
+
+    assert again.name == first.name
+    assert 1 < (tmp_path / again.name).stat().st_mtime <= again.at
 
 
 def test_the_newest_of_a_script_that_runs_alone_is_listed_first(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from trials.agent.home import Home
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver, ConnectionLostError
 from trials.agent.moving.offers import CheckpointOffers, _intact
 from trials.agent.moving.restoring import verified
+from trials.wire.files import FOLDER_CHECKPOINTS
 from trials.wire.messages import BlobSent, BlobStored, Message
 from trials.wire.records import CheckpointRecord
 
@@ -112,6 +115,35 @@ def test_a_checkpoint_of_two_attempts_is_stored_also_where_the_first_is_forgotte
         return await second
 
     assert asyncio.run(forget_the_first())
+
+
+def test_a_checkpoint_that_is_saved_again_is_offered_again_and_one_that_is_reported_again_is_not(
+    tmp_path: Path,
+) -> None:
+    """Its first row may have been dropped meanwhile, and the bytes with it."""
+    home = Home(tmp_path)
+    held = SimpleNamespace(nonce="n1", folder=home.attempts / "exp" / "1" / "1-n1")
+    (held.folder / FOLDER_CHECKPOINTS).mkdir(parents=True)
+    (held.folder / FOLDER_CHECKPOINTS / "1.ckpt").write_bytes(GOOD)
+    first = CheckpointRecord(step=1, name="1.ckpt", size=len(GOOD), digest=DIGEST, at=1.0)
+
+    async def offered(*records: CheckpointRecord) -> int:
+        sent = list[bytes]()
+
+        async def send_blob(announcement: Message, data: bytes, *, chunk: int) -> None:
+            sent.append(data)
+            offers.stored(BlobStored(digest=DIGEST, error=None))
+
+        async def send(*messages: Message) -> None:
+            raise AssertionError(messages)
+
+        offers = CheckpointOffers(home, send=send, send_blob=send_blob)
+        for record in records:
+            await offers._offer(held, record)  # type: ignore[arg-type]  # what it looks at
+        return len(sent)
+
+    assert asyncio.run(offered(first, first)) == 1
+    assert asyncio.run(offered(first, replace(first, at=2.0))) == 2
 
 
 async def _until(holds: Callable[[], bool]) -> None:

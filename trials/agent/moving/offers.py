@@ -45,7 +45,9 @@ class CheckpointOffers:
         self._send = send
         self._send_blob = send_blob
         self._waiting: dict[str, asyncio.Future[BlobStored]] = {}
-        self._stored: dict[str, str | None] = {}  # attempt's folder and file → where it was put
+        # Attempt's folder and file, and when it was saved → where it was put. One that was saved again may be needed
+        # again: the first may have been dropped meanwhile.
+        self._stored: dict[tuple[str, float], str | None] = {}
         self.store = CheckpointStore("")  # as the service says in its welcome
 
     async def offer(self, held: HeldAttempt, batch: Batch) -> dict[str, str]:
@@ -79,8 +81,8 @@ class CheckpointOffers:
             logger.warning("checkpoint_refused", extra={"nonce": held.nonce, "file": f"{record.name!r:.100}"})
             return None
         where = f"{held.folder.relative_to(self._home.attempts)}/{record.name}"
-        if where in self._stored:
-            return self._stored[where]
+        if (where, record.at) in self._stored:
+            return self._stored[where, record.at]
         path = held.folder / FOLDER_CHECKPOINTS / record.name
         location = None
         if path.is_dir() or record.size > CHECKPOINT_INLINE_BYTES:
@@ -93,7 +95,7 @@ class CheckpointOffers:
         elif not await self._store(data, record):
             logger.error("checkpoint_not_stored", extra={"nonce": held.nonce, "digest": record.digest})
             return None
-        self._stored[where] = location
+        self._stored[where, record.at] = location
         while len(self._stored) > STORED_REMEMBERED:
             del self._stored[next(iter(self._stored))]
         return location
