@@ -327,7 +327,7 @@ def _profile_layers(
     known: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for file, values in files:
         tables = values.pop("profiles", {})
-        if not isinstance(tables, dict):
+        if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
             raise InputError([Fault(pointer="/profiles", message=f"{file}: profiles are tables, [profiles.NAME]")])
         for name, table in tables.items():
             known.setdefault(name, []).append((f"{file} [profiles.{name}]", table))
@@ -423,7 +423,7 @@ def _read(file: Path) -> dict[str, Any]:
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with the mark
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    except (ValueError, RecursionError) as exc:  # also of what Python takes no number or no nesting of
         raise InputError([Fault(pointer="", message=f"{file} is not TOML: {exc}")]) from exc
 
 

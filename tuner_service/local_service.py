@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from trials.wire.peers import NotHeldError, require_peer
 from trials.wire.variables import with_path
@@ -32,6 +33,7 @@ from tuner_service.config import Settings
 START_TIMEOUT_S = 120.0  # of a service that was started and lives; beyond: UnreachableError with the end of its log
 START_POLL_S = 0.01
 LOG_TAIL_BYTES = 2_000
+MOST_PID = 2**31 - 1  # that the kernel is asked for; a file that names another was not written by a service
 
 
 def find_service(settings: Settings) -> Client | None:
@@ -93,11 +95,19 @@ def read_service_file(settings: Settings) -> dict[str, Any] | None:
     """None when there is none, or it is not what a service writes."""
     try:
         described = json.loads(settings.service_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(described, dict) or type(described.get("pid")) is not int or described["pid"] < 1:
+    if not isinstance(described, dict) or type(described.get("pid")) is not int:
         return None
-    return described if isinstance(described.get("url"), str) else None
+    return described if 1 <= described["pid"] <= MOST_PID and _is_address(described.get("url")) else None
+
+
+def _is_address(url: Any) -> bool:
+    try:
+        address = urlsplit(url if isinstance(url, str) else "")
+        return address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
+    except ValueError:
+        return False
 
 
 @dataclass
@@ -152,7 +162,9 @@ def database_holder(settings: Settings) -> int | None:
         holder = file.with_name(file.name + ".lock").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return int(holder) if holder.isdecimal() and process_is_alive(int(holder)) else None
+    if not (holder.isdecimal() and len(holder) <= len(str(MOST_PID)) and 1 <= int(holder) <= MOST_PID):
+        return None
+    return int(holder) if process_is_alive(int(holder)) else None
 
 
 def start_service(settings: Settings) -> StartingService:

@@ -130,6 +130,22 @@ def test_a_port_is_a_port(tmp_path: Path, port: str) -> None:
         resolve(tmp_path, TUNER_PORT=port)
 
 
+@pytest.mark.parametrize("text", ["profiles = 3\n", "[profiles]\nlab = 3\n"])
+def test_profiles_that_are_no_tables_are_refused(tmp_path: Path, text: str) -> None:
+    write_files(tmp_path, project=text)
+
+    with pytest.raises(InputError, match=r"profiles are tables, \[profiles.NAME\]"):
+        resolve(tmp_path, flags={"profile": "lab"})
+
+
+@pytest.mark.parametrize("value", ["[" * 10_000, "9" * 5_000])
+def test_what_python_does_not_take_is_a_fault_of_the_file(tmp_path: Path, value: str) -> None:
+    write_files(tmp_path, project=f"port = {value}\n")
+
+    with pytest.raises(InputError, match=r"tuner\.toml is not TOML"):
+        resolve(tmp_path)
+
+
 def test_an_unknown_profile_is_refused_naming_those_there_are(tmp_path: Path) -> None:
     write_files(tmp_path, project="[profiles.lab]\nport = 1\n")
 

@@ -66,8 +66,8 @@ def read_notify_file(home: Path) -> NotifyFile:
     import tomllib
 
     try:
-        found = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        found = tomllib.loads(data.decode("utf-8-sig"))  # some editors begin a file with the mark
+    except (ValueError, RecursionError) as exc:  # also of what Python takes no number or no nesting of
         raise _fault(file, "", f"is not TOML: {exc}") from exc
     commands = found.pop("commands", {})
     always = {Event(name): found.pop(name) for name in Event if name in found}
