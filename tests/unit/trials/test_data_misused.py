@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials.data import AsyncDataLoader, SharedDataLoader, SharingError, SourceError, StateError, shared
+from trials.data import AsyncDataLoader, SampleError, SharedDataLoader, SharingError, SourceError, StateError, shared
 from trials.data.workers.sample_maker import Recipe
 from trials.data.workers.worker_pool import ProcessPool
 
@@ -139,6 +139,29 @@ def test_a_source_that_is_a_generator_without_an_end_is_not_waited_for() -> None
 def test_a_source_may_be_a_generator_of_as_many_as_it_is_asked_for() -> None:
     with AsyncDataLoader(lambda batch_size: iter(range(batch_size)), 3, collate_fn=list) as loader:
         assert [next(loader), next(loader)] == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_source_that_raises_stop_iteration_has_lost_what_it_had_taken() -> None:
+    """As by a ``next`` in the midst of a batch: that is no end of an epoch."""
+    left = iter(range(5))
+    with AsyncDataLoader(lambda batch_size: [next(left) for _ in range(batch_size)], 2, collate_fn=list) as loader:
+        assert [next(loader), next(loader)] == [[0, 1], [2, 3]]
+        with pytest.raises(SourceError, match="asked for 2 samples and raised StopIteration: give those that are left"):
+            next(loader)
+
+
+@pytest.mark.parametrize("bad", [4, 5, 7])
+def test_a_dataset_that_raises_stop_iteration_ends_no_batch(bad: int) -> None:
+    class Stopping(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == bad:
+                raise StopIteration
+            return super().__getitem__(index)
+
+    with AsyncDataLoader(Stopping(), 4, collate_fn=list) as loader:
+        assert next(loader) == [0, 1, 2, 3]
+        with pytest.raises(SampleError, match=f"sample {bad} could not be loaded .*StopIteration"):
+            next(loader)
 
 
 def test_a_sampler_that_has_a_length_and_no_end_is_told_so() -> None:

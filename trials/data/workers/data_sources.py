@@ -73,7 +73,15 @@ class AskedPlans(Iterator[Plan]):
     def _asked(self) -> list[Any]:
         ask = partial(self._source, **{ITERATION: self._iteration}) if self._is_told else self._source
         short, asked = self._short, self._batch_size
-        items = self._listed(ask(asked), asked)
+        try:
+            given = ask(asked)
+        except StopIteration as error:  # of a next() in it; what it had taken for this batch would be lost unnoticed
+            self._ended = True
+            raise SourceError(
+                f"the data source was asked for {asked} samples and raised StopIteration: give those that are left, "
+                "and then None"
+            ) from error
+        items = self._listed(given, asked)
         if items and short is not None:
             self._ended = True
             raise SourceError(

@@ -124,11 +124,14 @@ class InlineBatches:
         if load is not None and not self._maker.drawn and self._recipe.transform is None and not skip:
             items = iter(plan.items)
             try:
-                return list(map(load, items))
+                samples = list(map(load, items))
+                if len(samples) < len(plan.items):
+                    raise StopIteration  # as the dataset did, which list() takes for the end
+                return samples
             except Exception as error:  # noqa: BLE001  # a dataset may raise anything; it becomes a SampleError
                 row = len(plan.items) - len(list(items)) - 1
                 raise_failure(failure(row, called_in_errors(plan.items[row]), error), HERE, error)
-        samples: list[Any] = []
+        samples = []
         for row, item in enumerate(plan.items):
             try:
                 samples.append(self._maker.make(keys, item, number_of(item)))
