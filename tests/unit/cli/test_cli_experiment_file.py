@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from trials.agent.home import Home
 from tuner_service.cli.files import experiment_file
 from tuner_service.cli.files.experiment_file import check_readable, pack_folder, read_body
+from tuner_service.cli.files.ignore import ignoring_in_code
 from tuner_service.cli.files.yaml_core import YamlError, load_yaml
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
+from tuner_service.clock import new_token
 from tuner_service.config import resolve_settings
 from tuner_service.service.access import read_or_make_token
 
@@ -75,8 +78,31 @@ def test_a_home_of_the_service_inside_the_folder_is_left_out_with_its_tokens(tmp
     read_or_make_token(settings.read_only_token_file)
 
     assert [file["path"] for file in pack_folder(tmp_path)["files"]] == ["train.py"]
-    with pytest.raises(CommandError, match="is the home folder of a service, with its tokens"):
+    with pytest.raises(CommandError, match="is the home folder of a service or an agent, with its tokens"):
         pack_folder(home)
+
+
+def test_what_belongs_to_an_agent_beside_the_code_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when both are tried in one folder: its home, with secrets and a link to a package, and its token."""
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "key.txt").write_text("k" * 43)  # which others may read: none of ours
+    home = Home(tmp_path / "far")
+    home.agent.mkdir(parents=True)
+    home.home_id()
+    (home.agent / "path").symlink_to("/usr")
+    token = tmp_path / "far.token"
+    token.write_text(f"{new_token()}\n")
+    token.chmod(0o600)
+
+    assert [file["path"] for file in pack_folder(tmp_path)["files"]] == ["key.txt", "train.py"]
+    assert f"trial.code: {token} holds a token, and is not sent along" in capsys.readouterr().err
+    is_left_out = ignoring_in_code(tmp_path)
+    left_out = {path.name for path in tmp_path.iterdir() if is_left_out(path.name, path.is_dir())}
+    assert left_out == {"far", "far.token"}
+    with pytest.raises(CommandError, match="is the home folder of a service or an agent"):
+        pack_folder(home.path)
 
 
 def test_a_link_inside_the_folder_is_followed_and_one_that_leads_out_is_refused(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tuner_service.cli.output.tables import format_rows
+from tuner_service.cli.verbs.agent import NODE_COLUMNS as AGENT_COLUMNS
 from tuner_service.cli.verbs.agent import what_keeps_away
 from tuner_service.cli.verbs.ps import NODE_COLUMNS, node_rows
+from tuner_service.service.nodes import node_views
 
 
 class Service:
@@ -51,6 +53,19 @@ def test_nodes_of_every_origin_stand_in_one_table_with_their_states() -> None:
         "local   local     ready          4  head",
         "gpu-7   joined    in_trouble    16  gpu7  12 MiB are free; make room",
     ]
+
+
+def test_of_a_node_that_is_away_nobody_says_what_it_has() -> None:
+    (away,) = node_views([], {"gpu-7": ["8f3k2/1"]})
+
+    (seen,) = node_rows(Service([away], []))  # type: ignore[arg-type]  # likewise
+    for columns, row, has in (
+        (NODE_COLUMNS, seen, {"CPUS"}),
+        (AGENT_COLUMNS, away, {"HOST", "CORES", "MEMORY", "GPUS"}),
+    ):
+        shown = {column.title: column.text(row) for column in columns}
+        assert {title: shown[title] for title in has} == dict.fromkeys(has, "-")
+        assert shown["STATE"] == "away"
 
 
 def test_an_executor_that_is_away_says_so_where_its_nodes_would_stand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_service.cli.files.git_code import ALLOW, COMMIT, POLICIES, archive_of, origin_of
-from tuner_service.cli.files.ignore import Rule, is_home, is_ignored, read_rules
+from tuner_service.cli.files.ignore import Rule, is_home, is_ignored, is_token, read_rules
 from tuner_service.cli.files.nni_file import from_nni, is_nni
 from tuner_service.cli.files.places import placed
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
@@ -206,8 +207,8 @@ def _standard_input(newline: str | None) -> str:
 def pack_folder(folder: Path) -> dict[str, Any]:
     """Every file of ``folder`` that is not ignored, inline, in the order of their paths.
 
-    A home folder of the service that lies inside it is left out, whatever is ignored: it holds tokens and secrets, and
-    the code of every trial before.
+    A home folder of the service or of an agent that lies inside it is left out, whatever is ignored: it holds tokens
+    and secrets, and the code of every trial before. So is a file with a token.
     """
     files = _files_of(folder)
     if _is_large(files):
@@ -233,8 +234,8 @@ def _files_of(folder: Path) -> list[tuple[str, Path, int]]:
         raise CommandError(f"trial.code: there is no folder {folder}", ExitCode.USAGE)
     if is_home(folder):
         raise CommandError(
-            f"trial.code: {folder} is the home folder of a service, with its tokens; put the code into a folder of its "
-            "own, or give the service another home (--home, TUNER_HOME)",
+            f"trial.code: {folder} is the home folder of a service or an agent, with its tokens; put the code into a "
+            "folder of its own, or name another home (--home, TUNER_HOME)",
             ExitCode.USAGE,
         )
     files: list[tuple[str, Path, int]] = []
@@ -253,10 +254,17 @@ def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Pat
             if is_folder:
                 if not is_home(Path(entry.path)):
                     _walk(root, path, rules, files)
+            elif is_token(Path(entry.path)):
+                _say_left_out(entry.path)
             elif (size := _size_of(root, path, entry)) is not None:
                 files.append((path, Path(entry.path), size))
             if len(files) > 10 * MAX_CODE_FILES:
                 return  # far beyond the limit already; the error needs no exact count
+
+
+@functools.cache  # where a folder is packed twice, once to look at it
+def _say_left_out(path: str) -> None:
+    say(f"trial.code: {path} holds a token, and is not sent along")
 
 
 def _size_of(root: Path, path: str, entry: os.DirEntry[str]) -> int | None:

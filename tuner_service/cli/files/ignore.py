@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from pathlib import Path
 
 IGNORE_FILES = (".gitignore", ".tunerignore")
 HOME_FILES = ("token", "token-read-only")  # a folder with both is a home of the service
+AGENT_FILE = "agent/home-id"  # one with this is the home of an agent, which has secrets and the code of trials
+TOKEN_BYTES = 43, 44  # of a file with a token, without the end of its line and with it
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}\n?")
 ALWAYS_IGNORED = frozenset({
     ".git", ".hg", ".svn", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints",
     "node_modules", ".DS_Store",
@@ -47,8 +51,25 @@ def is_ignored(path: str, rules: Sequence[Rule], *, is_folder: bool) -> bool:
 
 
 def is_home(folder: Path) -> bool:
-    """Whether it is a home of the service."""
-    return all((folder / name).is_file() for name in HOME_FILES)
+    """Whether it is a home of the service, or of an agent."""
+    return all((folder / name).is_file() for name in HOME_FILES) or (folder / AGENT_FILE).is_file()
+
+
+def is_token(file: Path) -> bool:
+    """Whether it holds a token and nothing else, as `tuner token add --file` writes it: for its owner alone."""
+    try:
+        status = file.stat()
+        may_be = stat.S_ISREG(status.st_mode) and status.st_size in TOKEN_BYTES and not status.st_mode & 0o077
+        return may_be and _TOKEN.fullmatch(file.read_bytes()) is not None
+    except OSError:
+        return False
+
+
+def ignoring_in_code(root: Path) -> Callable[[str, bool], bool]:
+    """What code leaves out: what is ignored, and homes and tokens always."""
+    ignored = ignoring(root)
+    own = {True: is_home, False: is_token}
+    return lambda path, is_folder: ignored(path, is_folder) or own[is_folder](root / path)
 
 
 def ignoring(root: Path) -> Callable[[str, bool], bool]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner_service.assets.adding import Addition, add_asset
 from tuner_service.cli.context import resolve_experiment
-from tuner_service.cli.files.ignore import ignoring, is_home
+from tuner_service.cli.files.ignore import ignoring_in_code
 from tuner_service.cli.files.places import KINDS, each, is_path
 from tuner_service.cli.output.byte_bar import ByteBar
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
@@ -35,7 +35,7 @@ def filled_in(client: Client, body: Fields, *, dry_run: bool = False) -> Fields:
         return "sha256:" + "0" * 64
 
     def add(path: Path, kind: str) -> str:
-        ignored = _code_ignored(path) if kind == CODE else None
+        ignored = ignoring_in_code(path) if kind == CODE else None
         with ByteBar() as bar:
             # Not kept for itself: it stays as long as an experiment names it.
             asked = Addition(source=path, kind=kind, keep=False, is_ignored=ignored)
@@ -47,12 +47,6 @@ def filled_in(client: Client, body: Fields, *, dry_run: bool = False) -> Fields:
         return resolve_experiment(client, reference)
 
     return fill_in(body, Path.cwd(), add=nothing if dry_run else add, find_experiment=find)
-
-
-def _code_ignored(root: Path) -> Callable[[str, bool], bool]:
-    """What code leaves out, a home of the service with its tokens always."""
-    ignored = ignoring(root)
-    return lambda path, is_folder: ignored(path, is_folder) or (is_folder and is_home(root / path))
 
 
 def fill_in(body: Fields, folder: Path, *, add: Add, find_experiment: Callable[[str], str]) -> Fields:

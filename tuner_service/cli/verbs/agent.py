@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tuner_service.cli.context import connected, settings_of
@@ -28,13 +29,18 @@ def _said(node: Row) -> str:
     return "; ".join(text for text in (node["message"], *node["notes"]) if text)
 
 
+def _of_machine(text: Callable[[Row], str]) -> Callable[[Row], str]:
+    """What the agent says of its machine: of one that is away nobody knows it."""
+    return lambda node: "-" if node["state"] == "away" else text(node)
+
+
 NODE_COLUMNS: tuple[Column, ...] = (
     Column(title="AGENT", text=lambda n: n["id"]),
     Column(title="STATE", text=lambda n: n["state"]),
-    Column(title="HOST", text=lambda n: n["host"]),
-    Column(title="CORES", text=lambda n: number_text(n["cpus"]), right=True),
-    Column(title="MEMORY", text=lambda n: f"{n['memory_bytes'] / GIB:.0f} GiB", right=True),
-    Column(title="GPUS", text=lambda n: str(n["devices"]), right=True),
+    Column(title="HOST", text=_of_machine(lambda n: n["host"])),
+    Column(title="CORES", text=_of_machine(lambda n: number_text(n["cpus"])), right=True),
+    Column(title="MEMORY", text=_of_machine(lambda n: f"{n['memory_bytes'] / GIB:.0f} GiB"), right=True),
+    Column(title="GPUS", text=_of_machine(lambda n: str(n["devices"])), right=True),
     Column(title="TRIALS", text=lambda n: str(len(n["trials"])), right=True),
     Column(title="LABELS", text=lambda n: " ".join(f"{k}={v}" for k, v in sorted(n["labels"].items()))),
     Column(title="SAYS", text=_said, width=1_000),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner_service.assets.adding import Addition, add_asset
 from tuner_service.assets.fetching import get_asset
 from tuner_service.cli.context import connected, settings_of
-from tuner_service.cli.files.ignore import ignoring
+from tuner_service.cli.files.ignore import ignoring_in_code
 from tuner_service.cli.output.byte_bar import ByteBar
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.sizes import size_text
@@ -73,7 +73,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _add(client: Client, arguments: argparse.Namespace) -> None:
     source = Path(arguments.what)
     kind = arguments.kind or "dataset"
-    ignored = ignoring(source) if kind == "code" and source.is_dir() else None
+    ignored = ignoring_in_code(source) if kind == "code" and source.is_dir() else None
     with ByteBar() as bar:
         view = add_asset(
             client, Addition(source=source, kind=kind, name=arguments.name, is_ignored=ignored), told=bar.told

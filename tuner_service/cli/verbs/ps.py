@@ -66,7 +66,7 @@ NODE_COLUMNS: tuple[Column, ...] = (
     Column(title="NODE", text=lambda n: n["id"]),
     Column(title="EXECUTOR", text=lambda n: n["executor"]),
     Column(title="STATE", text=lambda n: n["state"]),
-    Column(title="CPUS", text=lambda n: number_text(n["cpus"]), right=True),
+    Column(title="CPUS", text=lambda n: "-" if n["state"] == "away" else number_text(n["cpus"]), right=True),
     Column(title="HOST", text=lambda n: n["host"]),
     Column(title="REASON", text=lambda n: n["reason"], width=1_000),
 )
