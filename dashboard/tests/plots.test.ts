@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { serviceTime } from "../src/pages/experiment-timeline";
 import { csv } from "../src/plots/figure";
-import { historyData, zoomOf } from "../src/plots/history";
-import { type Axis, binned, withAbsent } from "../src/plots/parallel";
+import { historyData, unseenWords, zoomOf } from "../src/plots/history";
+import { type Axis, binned, endless, withAbsent } from "../src/plots/parallel";
 import { bestSoFar, nearest, usefulExtent } from "../src/plots/points";
 import { usedOverTime } from "../src/plots/resources";
 import { categoryScale, extent, linearTicks, logTicks, makeScale, padded } from "../src/plots/scales";
@@ -95,6 +95,32 @@ describe("points", () => {
     expect(withAbsent(lines, [whole, holed, unnamed])).toEqual(new Set([holed, unnamed]));
     expect([...lines.rows]).toEqual([0, 2]);
     expect([...lines.bins]).toEqual([0, 63]);
+  });
+
+  test("trials whose value cannot be drawn are counted and told, also where no other is there", () => {
+    const value = ["NaN", "Infinity", -1, 0.5, null, ...Array(30).fill(0.5), 1e12];
+    const number = value.map((_, place) => place + 1);
+    const trials = new Trials();
+    trials.apply({ number, status: value.map((one) => (one === null ? "running" : "succeeded")), value });
+    const said = (log: boolean, passes: Uint8Array | null = null) => {
+      const data = historyData(trials, passes, false, false, log);
+      return data && unseenWords(data);
+    };
+    expect(said(false)).toBe(
+      "Not drawn: 2 trials with NaN or an infinite value, 1 trial far outside of the others.",
+    );
+    expect(said(true)).toContain("1 trial whose value has no logarithm");
+    expect(said(false, new Uint8Array(value.length)), "the filter leaves them out").toBe("");
+    expect(endless(trials)).toBe(2);
+    const alone = new Trials();
+    alone.apply({ number: [1], status: ["succeeded"], value: ["NaN"] });
+    expect(unseenWords(historyData(alone, null, false, false, false) as never)).toBe(
+      "Not drawn: 1 trial with NaN or an infinite value.",
+    );
+    const none = new Trials();
+    none.apply({ number: [1], status: ["running"], value: [null] });
+    expect(said(false)).not.toBe("");
+    expect(historyData(none, null, false, true, false), "it has not started").toBeNull();
   });
 
   test("a zoom of the address that makes no sense is none", () => {

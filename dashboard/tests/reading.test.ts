@@ -5,6 +5,7 @@ import { Problem, UNREACHABLE } from "../src/api/client";
 import type { Resource } from "../src/api/resource";
 import { trialsOf } from "../src/api/trials";
 import { firstShown } from "../src/pages/experiment-journal";
+import { Choice } from "../src/pages/trial";
 import { Awaited, Missing, Stale } from "../src/parts/awaited";
 import { Loading, Trouble } from "../src/parts/controls";
 
@@ -64,6 +65,15 @@ test("what cannot be read says so: in its place, over what there was, or among o
   expect(kind(Missing({ of: resource(undefined, busy), what: "x" }))).toBe("div");
   expect(kind(Missing({ of: resource(undefined, undefined), what: "x" }))).toBeNull();
   expect(kind(Missing({ of: resource(1, busy), what: "x" })), "over what was read before").toBe(Stale);
+});
+
+test("each of very many metrics can be chosen to be drawn", () => {
+  const names = [...Array(62).keys()].map((place) => `m${place}`);
+  const said = (shown: readonly string[]) => Choice({ names: shown, chosen: "m0" }) as VNode;
+  expect(said(names.slice(0, 30)).type).toBe("div");
+  const all = said(names);
+  expect(all.type).toBe("label");
+  expect(names.filter((name) => !JSON.stringify(all).includes(`"${name}"`))).toEqual([]);
 });
 
 test.each([

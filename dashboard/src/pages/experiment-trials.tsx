@@ -48,7 +48,7 @@ export function TrialsTab({ view, state, filtered, table }: Parts) {
       <FilterField filtered={filtered} total={trials.length} />
       <div class="bar">
         <Menu label="Columns" icon="▾" text="Columns">
-          {names.slice(0, 100).map((name) => (
+          {names.map((name) => (
             <button
               key={name}
               type="button"

@@ -279,6 +279,37 @@ function Parameters({ trial, view }: { trial: TrialDetail; view: ExperimentDetai
   );
 }
 
+const FEW_METRICS = 30; // that stand beside one another
+
+/** Of very many metrics, too, each can be chosen. */
+export function Choice({ names, chosen }: { names: readonly string[]; chosen: string }) {
+  const choose = (metric: string) => amend({ metric });
+  if (names.length <= FEW_METRICS)
+    return (
+      <div class="row switches">
+        {names.map((name) => (
+          <Switch key={name} label={name} on={name === chosen} onChange={() => choose(name)} />
+        ))}
+      </div>
+    );
+  return (
+    <label class="inline">
+      one of {number(names.length)}{" "}
+      <select
+        aria-label="the metric that is drawn"
+        value={chosen}
+        onChange={(event) => choose(event.currentTarget.value)}
+      >
+        {names.map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
 function Curves({
   trial,
   reports,
@@ -315,13 +346,7 @@ function Curves({
           are not.
         </p>
       )}
-      {names.length > 1 && (
-        <div class="row switches">
-          {names.slice(0, 30).map((name) => (
-            <Switch key={name} label={name} on={name === chosen} onChange={() => amend({ metric: name })} />
-          ))}
-        </div>
-      )}
+      {names.length > 1 && <Choice names={names} chosen={chosen} />}
     </>
   );
 }

@@ -25,6 +25,8 @@ export interface HistoryData {
   steps: { x: number; y: number }[];
   x: { low: number; high: number };
   y: { low: number; high: number };
+  /** How many have a value that is not seen: no finite number, none that has a logarithm, or far outside of `y`. */
+  unseen: { endless: number; negative: number; outside: number };
 }
 
 /** Rows with a value; failed ones have none and lie at the worse edge. */
@@ -38,6 +40,7 @@ export function historyData(
   const points: Point[] = [];
   const values: number[] = [];
   const failed: Point[] = [];
+  const unseen = { endless: 0, negative: 0, outside: 0 };
   for (let row = 0; row < trials.length; row++) {
     const x = byTime
       ? Number.isNaN(trials.ended[row])
@@ -52,10 +55,11 @@ export function historyData(
       points.push(point);
       values.push(y);
     } else if (status === "failed") failed.push(point);
+    else if (trials.valued[row] && !point.faint) unseen[Number.isFinite(y) ? "negative" : "endless"]++;
   }
   const found = log ? extent(values, true) : usefulExtent(values);
   const xs = extent([...points, ...failed].map((point) => point.x));
-  if (!xs) return null;
+  if (!xs && unseen.endless + unseen.negative === 0) return null;
   const steps = bestSoFar(
     points.filter((point) => point.status === "succeeded"),
     maximize,
@@ -67,9 +71,16 @@ export function historyData(
       : (found ?? { low: 0, high: 1 }),
     log,
   );
+  unseen.outside = points.filter((point) => !point.faint && (point.y < y.low || point.y > y.high)).length;
   const edge = maximize ? y.low : y.high;
   for (const point of failed) point.y = edge;
-  return { points: [...points, ...failed], steps, x: padded(xs, false, 0.02), y };
+  return {
+    points: [...points, ...failed],
+    steps,
+    x: padded(xs ?? { low: 0, high: 1 }, false, 0.02),
+    y,
+    unseen,
+  };
 }
 
 export function zoomOf(text: string | null): { low: number; high: number } | null {
@@ -144,8 +155,20 @@ export function HistoryPlot(props: Props) {
         });
       }}
       onDoubleClick={() => amend({ x: null })}
-    />
+    >
+      {unseenWords(data) && <p class="note">{unseenWords(data)}</p>}
+    </Figure>
   );
+}
+
+/** Which trials are not drawn; nothing where all are. */
+export function unseenWords({ unseen }: Pick<HistoryData, "unseen">): string {
+  const words = [
+    unseen.endless > 0 && `${count(unseen.endless, "trial")} with NaN or an infinite value`,
+    unseen.negative > 0 && `${count(unseen.negative, "trial")} whose value has no logarithm`,
+    unseen.outside > 0 && `${count(unseen.outside, "trial")} far outside of the others`,
+  ].filter(Boolean);
+  return words.length > 0 ? `Not drawn: ${words.join(", ")}.` : "";
 }
 
 type HistoryPainting = Painting & {
@@ -210,7 +233,7 @@ export function timeTick(at: number, { low, high }: { low: number; high: number 
 function summaryOf(data: HistoryData, props: Props): string {
   const last = data.steps[data.steps.length - 1];
   const best = last ? `The best so far is ${number(last.y)}` : "None has a value yet";
-  return `${count(data.points.length, "trial")}. ${best}, after ${count(data.steps.length, "improvement")}; lower is ${props.maximize ? "worse" : "better"}.`;
+  return `${count(data.points.length, "trial")}. ${best}, after ${count(data.steps.length, "improvement")}; lower is ${props.maximize ? "worse" : "better"}. ${unseenWords(data)}`.trimEnd();
 }
 
 export function TrialTip({

@@ -83,6 +83,14 @@ export function withAbsent(lines: Lines, axes: readonly Axis[]): ReadonlySet<Axi
   return new Set(axes.filter((axis) => lines.rows.some((row) => isAbsent(axis, row))));
 }
 
+/** How many trials have a value that is NaN or infinite, so that no line can end there. */
+export function endless(trials: Trials): number {
+  let found = 0;
+  for (let row = 0; row < trials.length; row++)
+    if (trials.valued[row] && !Number.isFinite(trials.value[row])) found++;
+  return found;
+}
+
 export function axisScale(axis: Axis, rows: Int32Array, from: number, to: number): Scale {
   if (axis.labels) return categoryScale(axis.labels, from, to);
   const values = function* () {
@@ -95,6 +103,7 @@ export function axisScale(axis: Axis, rows: Int32Array, from: number, to: number
 export function ParallelPlot(props: Props) {
   const { trials, revision, axes, passes, maximize } = props;
   const lines = useMemo(() => binned(trials, maximize), [trials, revision, maximize]);
+  const leftOut = useMemo(() => endless(trials), [trials, revision]);
   const live = useRef<{ axis: number; brush: Brush } | null>(null);
   const painting = useMemo(
     () =>
@@ -160,6 +169,7 @@ export function ParallelPlot(props: Props) {
     >
       <p class="note key">
         <span class="ramp" aria-hidden="true" /> worse to better {props.metric}, by rank
+        {leftOut > 0 && `; ${count(leftOut, "trial")} with NaN or an infinite value left out`}
       </p>
     </Figure>
   );
