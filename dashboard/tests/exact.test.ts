@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import yaml from "yaml";
-import { parsed, unlessSafe } from "../src/api/exact";
+import { KeyOfBody } from "../src/api/client";
+import { exactly, floats, parsed, unlessSafe } from "../src/api/exact";
 import { typed } from "../src/parts/experiment-dialogs";
 import { write } from "../src/parts/values";
 import { Trials } from "../src/state/columns";
@@ -51,5 +52,37 @@ describe("whole numbers beyond 2^53", () => {
     });
     const seed = trials.find("seed");
     expect(seed && [0, 1].map((row) => trials.text(seed, row))).toEqual(["7", BIG]);
+  });
+});
+
+describe("floats that are whole numbers", () => {
+  const SPACE =
+    '{"x":{"choices":[1.0,-2.0,1e+30,0.5,3]},"low":{"type":"float","low":-0.0,"high":2.0},"n":9007199254740993}';
+  const AGAIN =
+    '{"x":{"choices":[1.0,-2.0,1.0e+30,0.5,3]},"low":{"type":"float","low":-0.0,"high":2.0},"n":9007199254740993}';
+
+  test("are sent as they were read", () => {
+    expect(JSON.stringify(exactly(SPACE))).toBe(AGAIN);
+    const keys = new KeyOfBody();
+    expect(keys.of(exactly("[1.0]") as never)).not.toBe(keys.of(exactly("[1]") as never));
+  });
+
+  test("stay floats in an experiment file, whoever wrote it", () => {
+    const file = yaml.stringify(exactly(SPACE), { customTags: floats });
+    expect(file).toContain("- 1.0\n");
+    expect(file).toContain("- 3\n");
+    const asked = (text: string) => yaml.parse(text, unlessSafe, { intAsBigInt: true, customTags: floats });
+    expect(JSON.stringify(asked(file))).toBe(AGAIN);
+    expect(JSON.stringify(asked("[1., +2.00, .5, 1e3, -1.5e1, 2e-1, 7, .inf, 1.0.0, '1.0', 1-2]"))).toBe(
+      '[1.0,2.0,0.5,1000.0,-15.0,0.2,7,null,"1.0.0","1.0","1-2"]',
+    );
+  });
+
+  test("are shown and chosen as options, and drawn as numbers", () => {
+    const [x, low] = parametersOf(exactly(SPACE) as never);
+    expect(rangeWords(x.range)).toBe("one of 1.0, -2.0, 1.0e+30, 0.5, 3");
+    expect(JSON.stringify(["1.0", "3"].map((text) => typed(text, x)))).toBe("[1.0,3]");
+    expect(JSON.stringify(["2", "2.5"].map((text) => typed(text, low)))).toBe("[2.0,2.5]");
+    expect([low.low, low.high]).toEqual([-0, 2]);
   });
 });

@@ -1,7 +1,7 @@
 // Requests to the service; whatever goes wrong is a Problem that says what, which and what to do.
 import { signal } from "@preact/signals";
 import { heardDate } from "../state/service-clock";
-import { parsed } from "./exact";
+import { exactly, parsed } from "./exact";
 import { Seen } from "./seen";
 import type { Json } from "./shapes";
 
@@ -37,6 +37,7 @@ export interface Asked {
   isNew?: boolean; // what is there already stays as it is, and is a Problem of status 412
   key?: string;
   signal?: AbortSignal;
+  exact?: boolean; // floats that are whole numbers are told from whole numbers
 }
 
 /** Changed when the service says that nobody is signed in; the page shows the login then. */
@@ -74,7 +75,7 @@ export async function ask<T>(method: string, path: string, asked: Asked = {}): P
     if (has) seen.answered(method === "GET" ? path : null, has);
     const isJson = (response.headers.get("content-type") ?? "").includes("json");
     const text = await response.text();
-    const body = (isJson ? parsed(text) : text) as T;
+    const body = (isJson ? (asked.exact ? exactly(text) : parsed(text)) : text) as T;
     return { body, etag: response.headers.get("etag"), headers: response.headers };
   } catch (error) {
     if (asked.signal?.aborted || error instanceof Problem || error instanceof SyntaxError) throw error;
@@ -185,6 +186,11 @@ export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
     return (await begun).body as T;
   }
   return (await ask<T>("GET", path, signal ? { signal } : {})).body;
+}
+
+/** As `read`, of what will be sent again: every number as it was written. */
+export async function readExactly<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await ask<T>("GET", path, { exact: true, ...(signal ? { signal } : {}) })).body;
 }
 
 export async function send<T>(

@@ -1,11 +1,13 @@
 // What the experiment was asked for, people's notes and tags, and everything to take away.
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { experimentUrl } from "../api/client";
+import { experimentUrl, readExactly } from "../api/client";
+import { floats } from "../api/exact";
 import { asProblem, useResource } from "../api/resource";
 import { may } from "../api/session";
 import type { ExperimentBody, ExperimentDetail, Json, Values } from "../api/shapes";
 import { change } from "../parts/actions";
+import { Awaited } from "../parts/awaited";
 import { copy, EditInPlace, faultWords, To } from "../parts/controls";
 import { Download } from "../parts/download";
 import { Begun, numberOf } from "../parts/entered";
@@ -39,6 +41,8 @@ const ASKED = [
   "on_pause",
   "on_failures",
 ] as const satisfies readonly (keyof ExperimentDetail & keyof ExperimentBody)[];
+
+const LOOK_MS = 3_000; // between two reads of what hardly changes
 
 /** The places of values that are for admins alone: who is shown null there may not send it either. */
 const HIDDEN = [
@@ -78,7 +82,14 @@ export function fileOf(view: ExperimentDetail): Record<string, Json> {
 
 export function FilesTab({ view }: { view: ExperimentDetail }) {
   const yaml = useResource(["yaml"], () => import("yaml"), []).data.value;
-  const text = yaml ? yaml.stringify(fileOf(view)) : "";
+  const found = useResource(
+    [view.id, "exact"],
+    (signal) => readExactly<ExperimentDetail>(experimentUrl(view.id), signal),
+    [view.id],
+    LOOK_MS,
+  );
+  const exact = found.data.value;
+  const text = yaml && exact ? yaml.stringify(fileOf(exact), { customTags: floats }) : "";
   const hidden = hiddenOf(view);
   return (
     <div class="columns">
@@ -172,10 +183,10 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
         )}
         <h2>The experiment file</h2>
         <div class="row">
-          <button type="button" onClick={() => void copy(text, "The file is copied")}>
+          <button type="button" disabled={!text} onClick={() => void copy(text, "The file is copied")}>
             Copy
           </button>
-          <button type="button" onClick={() => save(`${view.name}.yaml`, "text/yaml", text)}>
+          <button type="button" disabled={!text} onClick={() => save(`${view.name}.yaml`, "text/yaml", text)}>
             Download
           </button>
           {may("create_experiment") && (
@@ -187,9 +198,13 @@ export function FilesTab({ view }: { view: ExperimentDetail }) {
         {hidden.length > 0 && (
           <p class="note">Hidden from you, and not in the file: the values of {hidden.join(", ")}.</p>
         )}
-        <pre class="file" tabIndex={0}>
-          {text}
-        </pre>
+        {text ? (
+          <pre class="file" tabIndex={0}>
+            {text}
+          </pre>
+        ) : (
+          <Awaited of={found} what="The file" />
+        )}
       </section>
     </div>
   );

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { ask, experimentUrl, readAll } from "../api/client";
-import { parsed } from "../api/exact";
+import { exactly } from "../api/exact";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
 import { may } from "../api/session";
@@ -101,7 +101,9 @@ function Editor({ id }: { id: string }) {
   const fault = useSignal("");
   const tag = useRef<string | null>(null); // of the space that whoever writes has seen
   const readNewest = async (): Promise<SpaceRevision> => {
-    const { body, etag } = await ask<SpaceRevision>("GET", experimentUrl(id, "/search-space"));
+    const { body, etag } = await ask<SpaceRevision>("GET", experimentUrl(id, "/search-space"), {
+      exact: true,
+    });
     tag.current = etag;
     return body;
   };
@@ -121,7 +123,7 @@ function Editor({ id }: { id: string }) {
   const save = async () => {
     fault.value = "";
     try {
-      const given = parsed(text.value ?? "") as Values;
+      const given = exactly(text.value ?? "") as Values;
       await ask("PUT", experimentUrl(id, "/search-space"), {
         body: { search_space: given },
         ifMatch: tag.current,

@@ -1,6 +1,6 @@
 // The form of a new experiment: a field for what people change, each with its mistakes.
 import { useSignal } from "@preact/signals";
-import { parsed } from "../api/exact";
+import { exactly } from "../api/exact";
 import type { Algorithm, Algorithms, Json, Values } from "../api/shapes";
 import { at, type FieldFault, faultsAt } from "../state/draft";
 import { rangeWords } from "../state/space";
@@ -239,7 +239,7 @@ function AlgorithmFields({
 function entered(text: string): Json | undefined {
   if (text.trim() === "") return undefined;
   try {
-    return parsed(text) as Json;
+    return exactly(text) as Json;
   } catch {
     return text;
   }

@@ -1,8 +1,8 @@
 // A new experiment: a form beside its text, each kept in step; the size of the space and three draws before the start.
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { ask, experimentUrl, KeyOfBody, type Problem, read, UNREACHABLE } from "../api/client";
-import { unlessSafe } from "../api/exact";
+import { ask, experimentUrl, KeyOfBody, type Problem, read, readExactly, UNREACHABLE } from "../api/client";
+import { floats, unlessSafe } from "../api/exact";
 import { asProblem, mayPass, RETRY_MS, useResource } from "../api/resource";
 import { caller, may } from "../api/session";
 import {
@@ -45,7 +45,7 @@ function Draft() {
   const from = query.value.get("from");
   const origin = useResource(
     ["from", from],
-    (signal) => (from ? read<ExperimentDetail>(experimentUrl(from), signal) : Promise.resolve(null)),
+    (signal) => (from ? readExactly<ExperimentDetail>(experimentUrl(from), signal) : Promise.resolve(null)),
     [],
   );
   const begun = origin.data.value;
@@ -62,7 +62,7 @@ function Draft() {
   const fromText = (written: string, by: Yaml) => {
     text.value = written;
     try {
-      const value = by.parse(written, unlessSafe, { intAsBigInt: true }) as Json;
+      const value = by.parse(written, unlessSafe, { intAsBigInt: true, customTags: floats }) as Json;
       if (typeof value !== "object" || value === null || Array.isArray(value))
         throw new Error("an experiment is an object with fields");
       draft.value = value;
@@ -73,14 +73,14 @@ function Draft() {
   };
   const fromForm = (pointer: string, entry: Json | undefined) => {
     draft.value = put(draft.value, pointer, entry);
-    if (yaml) text.value = yaml.stringify(draft.value);
+    if (yaml) text.value = yaml.stringify(draft.value, { customTags: floats });
     syntax.value = "";
   };
 
   useEffect(() => {
     if (!yaml || begun === undefined) return;
     hidden.value = begun ? hiddenOf(begun) : [];
-    fromText(begun ? yaml.stringify(startingFrom(begun)) : STARTER, yaml);
+    fromText(begun ? yaml.stringify(startingFrom(begun), { customTags: floats }) : STARTER, yaml);
   }, [yaml, begun]);
 
   useEffect(() => {

@@ -1,26 +1,30 @@
 // A trial of one's own, and a clone.
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { KeyOfBody, type Problem } from "../api/client";
-import { parsed, whole } from "../api/exact";
-import { asProblem } from "../api/resource";
+import { experimentUrl, KeyOfBody, type Problem, readExactly } from "../api/client";
+import { exactly, float, whole } from "../api/exact";
+import { asProblem, useResource } from "../api/resource";
 import { type ExperimentDetail, type Json, own, type Values } from "../api/shapes";
 import { type ParameterForm, parametersOf, rangeWords } from "../state/space";
 import * as actions from "./actions";
+import { Awaited } from "./awaited";
 import { faultWords } from "./controls";
 import { Dialog } from "./dialog";
 import { numberOf } from "./entered";
 
+const ADDING = "Add a trial of your own";
+
 /** What a field holds as a value; a text that is no JSON is that text. */
 export function typed(text: string, form: ParameterForm): Json {
-  if (form.kind === "float" || form.kind === "int")
-    return text.trim() !== "" && !Number.isNaN(Number(text))
-      ? (whole(text.trim(), Number(text)) as Json)
-      : text;
+  if (form.kind === "float" || form.kind === "int") {
+    const value = Number(text);
+    if (text.trim() === "" || Number.isNaN(value)) return text;
+    return (form.kind === "float" ? float(value) : whole(text.trim(), value)) as Json;
+  }
   const choice = form.choices.find((one) => (typeof one === "string" ? one : JSON.stringify(one)) === text);
   if (choice !== undefined) return choice;
   try {
-    return parsed(text) as Json;
+    return exactly(text) as Json;
   } catch {
     return text;
   }
@@ -41,6 +45,21 @@ export function givenOf(forms: readonly ParameterForm[], texts: Readonly<Record<
 }
 
 export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
+  const found = useResource(
+    [view.id, "to add to"],
+    (signal) => readExactly<ExperimentDetail>(experimentUrl(view.id), signal),
+    [],
+  );
+  const exact = found.data.value;
+  if (exact) return <TrialForm view={exact} onClose={onClose} />;
+  return (
+    <Dialog title={ADDING} onClose={onClose}>
+      <Awaited of={found} what="The search space" />
+    </Dialog>
+  );
+}
+
+function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
   const forms = parametersOf(view.search_space);
   const begun = view.best?.parameters ?? {};
   const values = useSignal<Record<string, string>>(
@@ -68,7 +87,7 @@ export function AddTrial({ view, onClose }: { view: ExperimentDetail; onClose():
   const others =
     problem.value?.faults.filter((fault) => !forms.some((form) => faultOf(form.name) === fault.detail)) ?? [];
   return (
-    <Dialog title="Add a trial of your own" onClose={onClose}>
+    <Dialog title={ADDING} onClose={onClose}>
       <p class="muted">
         It uses none of the budget, and the tuner learns what it comes to.
         {view.best && " The fields begin with the best parameters."}

@@ -1,4 +1,5 @@
 // Numbers, durations and moments as people write them; the exact value goes into a title.
+import { WholeFloat } from "../api/exact";
 
 const SMALLEST_PLAIN = 1e-4;
 const LARGEST_PLAIN = 1e6;
@@ -104,6 +105,7 @@ export function moment(text: string | null | undefined): number | null {
 export function numeric(value: unknown): number | null {
   if (typeof value === "number") return value;
   if (typeof value === "bigint") return Number(value); // where it is drawn, not what it is
+  if (value instanceof WholeFloat) return value.float;
   if (value === "NaN") return Number.NaN;
   if (value === "Infinity") return Number.POSITIVE_INFINITY;
   if (value === "-Infinity") return Number.NEGATIVE_INFINITY;

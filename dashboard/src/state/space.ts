@@ -1,4 +1,6 @@
 // What a search space says of its parameters, as far as plots and forms need it.
+
+import { WholeFloat } from "../api/exact";
 import type { Json, Values } from "../api/shapes";
 import { isLogRange } from "../plots/scales";
 import { numeric } from "./format";
@@ -52,7 +54,9 @@ function formOf(name: string, range: Json): ParameterForm {
     range,
   };
   if (Array.isArray(options)) {
-    const nested = options.some((option) => typeof option === "object" && option !== null);
+    const nested = options.some(
+      (option: unknown) => typeof option === "object" && option !== null && !(option instanceof WholeFloat),
+    );
     return {
       ...form,
       kind: nested || type === "permutation" || type === "subset" ? "other" : "choice",
