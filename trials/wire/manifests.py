@@ -118,6 +118,13 @@ def read_manifest(stream: BinaryIO) -> Iterator[AssetFile]:
         yield file
 
 
+def read_rest(stream: BinaryIO, *, count: int) -> Iterator[AssetFile]:
+    """The files from where ``stream`` stands, behind ``count`` others, of a manifest that was read through before."""
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        count += 1
+        yield _parsed(line, count)
+
+
 def _parsed(line: bytes, number: int) -> AssetFile:
     if len(line) > MAX_LINE_BYTES:
         raise ManifestError(f"file {number} has a line of more than {MAX_LINE_BYTES} bytes")

@@ -15,8 +15,9 @@ from tests.api_service import READ_ONLY_TOKEN, ApiService, an_api_service
 from tests.asset_trees import a_tree, added, commit, put_piece, send_missing
 from trials.wire.manifests import PIECE_BYTES
 from tuner_service.api.routes.assets import WRITE_BYTES
+from tuner_service.service.assets import uploads as uploads_module
 from tuner_service.service.assets.asset_store import AssetStore
-from tuner_service.service.assets.uploads import PieceWriter, Uploads
+from tuner_service.service.assets.uploads import MISSING_NAMED, PieceWriter, Uploads
 
 NAME = "api/v1/assets"
 
@@ -351,13 +352,36 @@ def test_a_commit_looks_into_the_store_once_for_each_beginning_of_a_digest_howev
     assert sent.status_code == 200
     for digest in sent.json()["pieces"]:
         put_piece(api, digest, tree.pieces[digest])  # the manifest alone
-    sizes, looked = AssetStore.sizes, list[str]()
+    sizes, looked, size, asked = AssetStore.sizes, list[str](), AssetStore.size, list[str]()
 
     def counted(store: AssetStore, prefix: str) -> dict[str, int]:
         looked.append(prefix)
         return sizes(store, prefix)
 
+    def counted_alone(store: AssetStore, digest: str) -> int | None:
+        asked.append(digest)
+        return size(store, digest)
+
     monkeypatch.setattr(AssetStore, "sizes", counted)
+    monkeypatch.setattr(AssetStore, "size", counted_alone)
+    monkeypatch.setattr(uploads_module, "ONE_BY_ONE", 0)  # as behind a URL
     commit(api, tree, status=409)
 
     assert len(looked) <= len(set(looked)) + 1  # and that of the manifest, which is asked for by itself
+    assert len(asked) == MISSING_NAMED, "those that are named"
+
+
+def test_a_file_by_its_digest_is_found_without_a_look_at_those_beside_it(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large store has thousands with the same beginning, and a node fetches every file of an asset so."""
+    tree = a_tree()
+    added(api, tree)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("it lists what the store has")
+
+    monkeypatch.setattr(AssetStore, "sizes", refused)
+
+    assert api.client.get(f"/api/v1/assets/bytes/{tree.id}").content == tree.manifest
+    assert api.client.get(f"/api/v1/assets/bytes/{'0' * 64}").status_code == 404

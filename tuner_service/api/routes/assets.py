@@ -183,7 +183,7 @@ async def read_bytes(request: Request, digest: FileDigestPath, services: Current
     """A whole file of the store by its digest, or a range of it: manifests, too."""
     assets = services.assets
     try:
-        size = (await assets.threads.run(lambda: assets.store.sizes(digest[:2]))).get(digest)
+        size = await assets.threads.run(lambda: assets.store.size(digest))
     except StoreError as error:
         raise UnavailableError(f"the asset store cannot be used now: {error}") from error
     if size is None:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from trials.wire.manifests import (
     count_of_pieces,
     is_piece_digest,
     read_manifest,
+    read_rest,
 )
 from tuner_service.domain.assets import Asset, AssetKind, AssetVersion
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
@@ -41,6 +42,8 @@ MISSING_PAGE = 10_000  # pieces named in one answer
 MISSING_NAMED = 5  # in an error
 COPY_BYTES = 1 << 20
 LOOKS = 5  # at what is staged, while others commit the same content
+PLACES_LIMIT = 100  # manifests of which it is remembered how far they were gone through, the newest ones
+ONE_BY_ONE = 2 * MISSING_PAGE  # files of a folder that are looked for; for more of them all that are there are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,15 @@ class PieceWriter:
         self._draft.unlink(missing_ok=True)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Place:
+    """How far a manifest was gone through: ``count`` files, up to that byte. ``file``: which one on the disk it is."""
+
+    file: tuple[int, int, int] | None = None  # None: one of the store
+    count: int = 0
+    byte: int = 0
+
+
 class Uploads:
     """Any thread; every call but ``commit_in_turn`` blocks. Commits are made one at a time."""
 
@@ -126,6 +138,7 @@ class Uploads:
         self._in_turn: dict[NewAsset, asyncio.Future[tuple[Asset, AssetVersion | None, bool]]] = {}
         self._committing = threading.Lock()
         self._leasing = threading.Lock()  # held while a lease is taken or given up: it has two files
+        self._places: dict[str, _Place] = {}  # of manifests that were read through once, by their digests
 
     def has_piece(self, digest: str) -> bool:
         """Whether the staging folder has it, so that it need not be sent again."""
@@ -149,18 +162,20 @@ class Uploads:
             return self._missing(manifest, after=after)
 
     def _missing(self, manifest: AssetFile, *, after: int) -> Missing:
-        files = self._leased(manifest)
-        if files is None:
+        leased = self._leased(manifest, after=after)
+        if leased is None:
             return Missing(asset_id=manifest.digest, pieces=manifest.pieces, bytes=manifest.size, after=after)
         pieces: dict[str, int] = {}
         known = _Known(self._store)
-        for place, file in enumerate(files, start=1):
-            if place <= after or known.has(file):
+        place, files = leased
+        for file in files:
+            if place.count <= after or known.has(file):
                 continue
             sent = {p: file.piece_size(i) for i, p in enumerate(file.pieces) if not known.has_piece(p)}
             pieces |= sent
             if len(pieces) >= MISSING_PAGE:
-                after = place
+                after = place.count
+                self._remember(manifest.digest, place)
                 break
         else:
             after = 0
@@ -172,10 +187,10 @@ class Uploads:
         """The asset, its version, and whether anything is new; durable. ConflictError where bytes are missing."""
         manifest = new.manifest
         with in_words(self._store.staging), self._committing:
-            files = self._leased(manifest)
-            if files is None:
+            leased = self._leased(manifest)
+            if leased is None:
                 raise _missing_error(manifest.digest, ["its manifest"], 1)
-            count, size = self._take_in(manifest, files)
+            count, size = self._take_in(manifest, leased[1])
             asset_id = manifest.digest
             # A mark that is there stays as it is: no listing may miss it while another one takes its place. It is
             # believed only where there is a row, which came after it was on the disk.
@@ -188,6 +203,7 @@ class Uploads:
             with self._leasing:
                 self._store.release(self._store.lineage, asset_id)
             self._clear_staged(manifest)
+            self._places.pop(asset_id, None)
         return added
 
     async def commit_in_turn(self, new: NewAsset) -> tuple[Asset, AssetVersion | None, bool]:
@@ -207,28 +223,51 @@ class Uploads:
         self._thread.shutdown(cancel_futures=True)
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
-    def _leased(self, manifest: AssetFile) -> Iterator[AssetFile] | None:
-        """The files that a manifest names, which are leased now; None where the manifest itself has to be sent."""
+    def _leased(self, manifest: AssetFile, *, after: int = 0) -> tuple[_Place, Iterator[AssetFile]] | None:
+        """The files that a manifest names, which are leased now; None where the manifest itself has to be sent.
+
+        Some of the first ``after`` may be left out. The place moves on with them.
+        """
         store, asset_id = self._store, manifest.digest
         store.staging.mkdir(parents=True, exist_ok=True, mode=0o700)
         staged = self._whole(manifest)
         is_stored = _Known(store).has_stored(manifest)
         if staged is None and is_stored and self._rows.asset(asset_id) is not None:
-            return store.manifest(asset_id)  # it is an asset, whose files nobody collects
+            place = _Place()  # it is an asset, whose files nobody collects
+            return place, _counted(store.manifest(asset_id), place)
         if staged is None and is_stored:
             staged = store.restage(asset_id)
         if staged is None:
             return None
-        self._check(staged)
+        place = self._begun(asset_id, staged, after=after)
         with self._leasing:
             store.lease(asset_id, staged, until=self._clock.now() + LEASE_S)
         if store.is_collected_by_others(now=self._clock.now()):
             raise UnavailableError("another service that shares the asset store collects its garbage; try again soon")
-        return _files_of(staged)
+        return place, _files_from(staged, place)
+
+    def _begun(self, asset_id: str, staged: Path, *, after: int) -> _Place:
+        """Where to go on in a manifest that was read through once; else its beginning, and it is."""
+        found = staged.stat()
+        file = found.st_ino, found.st_size, found.st_mtime_ns
+        place = self._places.get(asset_id)
+        if place is None or place.file != file:
+            self._check(staged)
+            self._remember(asset_id, _Place(file=file))
+        elif place.count <= after:
+            return replace(place)
+        return _Place(file=file)
+
+    def _remember(self, asset_id: str, place: _Place) -> None:
+        if place.file is not None:
+            self._places.pop(asset_id, None)
+            self._places[asset_id] = replace(place)
+        for oldest in list(self._places)[:-PLACES_LIMIT]:
+            self._places.pop(oldest, None)
 
     def _check(self, staged: Path) -> None:
         try:
-            for _ in _files_of(staged):
+            for _ in _files_from(staged, _Place()):
                 pass
         except ManifestError as error:
             staged.unlink()
@@ -248,7 +287,8 @@ class Uploads:
             path = self._whole(file)
             if path is not None:
                 staged[digest] = path
-            elif self._store.size(digest) != file.size:  # else another upload had it in its staging a moment ago
+            elif lacking >= MISSING_NAMED or self._store.size(digest) != file.size:
+                # It was not in the staging folder of another upload a moment ago, and is in the store now.
                 lacking += 1
                 missing += [file.path] if len(missing) < MISSING_NAMED else []
         if lacking:
@@ -300,42 +340,80 @@ class Uploads:
 
 
 class _Known:
-    """What the store and the staging folder have, looked at once for each beginning of a digest."""
+    """What the store and the staging folder have, each file looked at once.
+
+    Of a store that is a folder, some are looked for one by one; for many, and behind a URL, all with the same beginning
+    of a digest are listed.
+    """
 
     def __init__(self, store: AssetStore) -> None:
         self._store = store
+        self._left = 0 if store.folder is None else ONE_BY_ONE
         self._sizes: dict[str, dict[str, int]] = {}
-        self._staged = sizes_in(store.staging)
+        self._staged = _Staged(store.staging)
 
     def has(self, file: AssetFile) -> bool:
         return self.is_staged(file) or self.has_stored(file)
 
     def is_staged(self, file: AssetFile) -> bool:
-        if self._staged.get(file.digest) == file.size:
+        if self._staged.size(file.digest) == file.size:
             return True
-        return all(self._staged.get(piece) == file.piece_size(i) for i, piece in enumerate(file.pieces))
+        return all(self._staged.size(piece) == file.piece_size(i) for i, piece in enumerate(file.pieces))
 
     def has_piece(self, digest: str) -> bool:
-        return digest in self._staged
+        return self._staged.size(digest) is not None
 
     def has_stored(self, file: AssetFile) -> bool:
         digest = file.digest
         prefix = digest[:2]
         if prefix not in self._sizes:
+            if self._left > 0:
+                self._left -= 1
+                return self._store.size(digest) == file.size
             self._sizes[prefix] = self._store.sizes(prefix)
         return self._sizes[prefix].get(digest) == file.size
 
 
-def _files_of(manifest: Path) -> Iterator[AssetFile]:
+class _Staged:
+    """Of what is in the staging folder: some is looked for file by file, for many files all of it is listed, once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sizes: dict[str, int | None] = {}
+        self._is_listed = False
+
+    def size(self, name: str) -> int | None:
+        if name not in self._sizes and not self._is_listed:
+            if len(self._sizes) < ONE_BY_ONE:
+                self._sizes[name] = _size_of(self._folder / name)
+            else:
+                self._sizes, self._is_listed = dict(sizes_in(self._folder)), True
+        return self._sizes.get(name)
+
+
+def _files_from(manifest: Path, place: _Place) -> Iterator[AssetFile]:
     with manifest.open("rb") as stream:
-        yield from read_manifest(stream)
+        stream.seek(place.byte)
+        for file in read_rest(stream, count=place.count) if place.count else read_manifest(stream):
+            place.count, place.byte = place.count + 1, stream.tell()
+            yield file
+
+
+def _counted(files: Iterator[AssetFile], place: _Place) -> Iterator[AssetFile]:
+    for file in files:
+        place.count += 1
+        yield file
 
 
 def _has_size(path: Path, size: int) -> bool:
+    return _size_of(path) == size
+
+
+def _size_of(path: Path) -> int | None:
     try:
-        return path.stat().st_size == size
+        return path.stat().st_size
     except FileNotFoundError:
-        return False
+        return None
 
 
 def _missing_error(asset_id: str, named: list[str], count: int) -> ConflictError:
