@@ -157,6 +157,11 @@ class MemoryStore:
         self.queries.commits.append(changes.touched())
         return len(self.queries.commits)
 
+    def rehearse(self, changes: Changes) -> None:
+        if self.refusals:
+            raise self.refusals[0]
+        self._check(changes)
+
     # ── sessions ────────────────────────────────────────────────────────────────────────────────
     def sessions(self) -> Sequence[StoredSession]:
         return sorted(self._sessions.values(), key=lambda session: (session.created_at, session.id))
@@ -353,6 +358,9 @@ class MemoryQueries:
 
     def all_live_attempts(self) -> Sequence[Attempt]:
         return [attempt for experiment_id in list(self._rows) for attempt in self.live_attempts(experiment_id)]
+
+    def live_attempts_of(self, agent_id: str) -> Sequence[Attempt]:
+        return [attempt for attempt in self.all_live_attempts() if attempt.is_held_by(agent_id)]
 
     def snapshot(self) -> AbstractContextManager[object]:
         """Nothing: whoever reads here does so on the thread that writes."""

@@ -64,6 +64,9 @@ class Store(Protocol):
         The commit's sequence: one more than that of the commit before, in the whole database and across restarts.
         """
 
+    def rehearse(self, changes: Changes) -> None:
+        """Raises what ``commit`` of them would raise, and saves nothing."""
+
     def history(self, experiment_id: ExperimentId, queue: Queue, *, after: int, upto: int) -> Iterator[QueueItem]:
         """The items of ``queue`` on lines ``after`` < line ≤ ``upto``, in order; any thread.
 
@@ -396,6 +399,9 @@ class Queries(Protocol):
 
     def all_live_attempts(self) -> Sequence[Attempt]:
         """Of every experiment those that have not ended."""
+
+    def live_attempts_of(self, agent_id: str) -> Sequence[Attempt]:
+        """Those among them of which the agent has one, or a part. Without a look at the others."""
 
     def idempotency_key(self, key: str) -> StoredIdempotencyKey | None: ...
 

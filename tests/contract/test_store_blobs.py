@@ -60,5 +60,7 @@ def test_a_checkpoint_is_for_the_agents_whose_attempts_of_its_experiment_live(st
     )
 
     found = [agent for agent in range(6) if store.queries.is_for_agent("a" * 64, f"agent-{agent}")]
+    held = {agent: [one.key for one in store.queries.live_attempts_of(f"agent-{agent}")] for agent in range(6)}
+    assert held == {0: [], 1: [], 2: [running.key], 3: [running.key], 4: [elsewhere.key], 5: []}
     assert found == [2, 3]
     assert not store.queries.is_for_agent("b" * 64, "agent-2")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.builders import EXPERIMENT_ID, a_checkpoint, a_trial
+from tests.builders import EXPERIMENT_ID, a_checkpoint, a_line, a_trial
 from tests.contract.stores import OTHER_ID, changes_for
 from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Changes, SearchSpaceRevision, Touched
+from tuner_service.domain.errors import StorageError
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.ports import StoredSession, StoredToken
 
@@ -27,6 +28,19 @@ def test_a_commit_that_fails_uses_no_number(store: Any) -> None:
 
     assert store.queries.sequence() == 1
     assert store.commit(changes_for()) == 2
+
+
+def test_a_rehearsal_fails_as_the_commit_would_and_leaves_nothing(store: Any) -> None:
+    store.commit(changes_for(lines=(a_line(),)))
+    store.rehearse(changes_for(a_trial(), experiment_id=EXPERIMENT_ID, lines=(a_line(line=2),)))
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"(?i:unique)|written before"):
+            store.rehearse(changes_for(lines=(a_line(),)))
+
+    assert store.queries.trial(EXPERIMENT_ID, 1) is None
+    assert store.queries.sequence() == 1
+    assert store.commit(changes_for(a_trial(), lines=(a_line(line=2),))) == 2
+    assert [line.line for line in store.queries.journal(EXPERIMENT_ID)] == [1, 2]
 
 
 def test_what_commits_touched_is_told_together(store: Any) -> None:

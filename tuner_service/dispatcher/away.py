@@ -35,7 +35,7 @@ def _give_up(step: Step, agent_id: str, *, limit_s: float) -> None:
     silent_s = step.at - step.state.away[agent_id]
     why = f"agent {agent_id} was not connected for {limit_s:g} s (service_lost_timeout)"
     left_over = False
-    for ts in running_on(step, agent_id):
+    for ts in step.one_by_one(running_on(step, agent_id)):
         if silent_s >= limit_s + ts.spec.trial.stop_grace_s:
             agents.lose_on(ts, agent_id, why=why)
         else:

@@ -5,6 +5,7 @@ Rows that change several times in a step appear once, as they are at its end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -202,6 +203,30 @@ class Changes:
         for checkpoint in (*self.checkpoints, *self.dropped_checkpoints):
             touched.checkpoints.setdefault(checkpoint.experiment_id, set()).add(checkpoint.number)
         return touched
+
+    def of(self, wanted: Callable[[ExperimentId], bool]) -> Changes:
+        """What of them concerns the ``wanted`` experiments, and the blobs, of which nobody knows whose they are."""
+        return Changes(
+            experiments={k: e for k, e in self.experiments.items() if wanted(k)},
+            search_spaces=[r for r in self.search_spaces if wanted(r.experiment_id)],
+            blobs=self.blobs,
+            trials={k: t for k, t in self.trials.items() if wanted(k[0])},
+            decisions=[d for d in self.decisions if wanted(d.experiment_id)],
+            attempts={k: a for k, a in self.attempts.items() if wanted(k.experiment_id)},
+            journal=[line for line in self.journal if wanted(line.experiment_id)],
+            skipped_lines=[s for s in self.skipped_lines if wanted(s.experiment_id)],
+            metrics=[m for m in self.metrics if wanted(m.experiment_id)],
+            metric_cuts=[c for c in self.metric_cuts if wanted(c.experiment_id)],
+            checkpoints=[c for c in self.checkpoints if wanted(c.experiment_id)],
+            named_assets=[named for named in self.named_assets if wanted(named[0])],
+            unnamed_assets=[named for named in self.unnamed_assets if wanted(named[0])],
+            dropped_checkpoints=[c for c in self.dropped_checkpoints if wanted(c.experiment_id)],
+            fresh_blobs=self.fresh_blobs,
+            snapshots=[s for s in self.snapshots if wanted(s.experiment_id)],
+            idempotency_keys=[k for k in self.idempotency_keys if wanted(k.experiment_id)],
+            removing={k: archive for k, archive in self.removing.items() if wanted(k)},
+            deleted_experiments=[k for k in self.deleted_experiments if wanted(k)],
+        )
 
     @property
     def only_counts(self) -> bool:

@@ -24,13 +24,12 @@ def changed(step: Step, command: DevicesChanged) -> list[ExperimentState]:
         return []
     step.state.agents[command.agent_id] = replace(node, devices=command.devices)
     step.state.placement_is_due = True
-    for xs in step.all():
-        for attempt in list(xs.attempts.values()):
-            nonces = {part.nonce for part in attempt.parts if part.agent_id == command.agent_id}
-            if attempt.agent_id == command.agent_id or nonces:
-                ts = step.trial(xs, attempt.key.number)
-                _note_peak(ts, max(command.peaks.get(nonce, 0) for nonce in nonces or {attempt.nonce}))
-                mind_loss(ts)
+    live = [step.trial(xs, attempt.key.number) for xs in step.all() for attempt in xs.attempts.values()]
+    for ts in step.one_by_one(live):
+        nonces = {part.nonce for part in ts.live.parts if part.agent_id == command.agent_id}
+        if ts.live.agent_id == command.agent_id or nonces:
+            _note_peak(ts, max(command.peaks.get(nonce, 0) for nonce in nonces or {ts.live.nonce}))
+            mind_loss(ts)
     return list(step.all())
 
 

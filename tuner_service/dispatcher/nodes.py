@@ -25,7 +25,7 @@ def changed(step: Step, command: NodeChanged) -> None:
 def make_room(step: Step, agent_id: str) -> None:
     """What runs there is told to save and leave, and goes on elsewhere, uncharged."""
     why = Why(reason=TrialReason.PREEMPTED, message=f"agent {agent_id} is drained; goes on elsewhere")
-    for ts in running_on(step, agent_id):
+    for ts in step.one_by_one(running_on(step, agent_id)):
         if ts.trial.status is TrialStatus.RUNNING:
             launching.ask_to_stop(ts, why)
 
@@ -40,7 +40,7 @@ def removed(step: Step, command: NodeRemoved) -> list[ExperimentState]:
             ("drain",),
         )
     step.state.let_node_go(command.agent_id)
-    for ts in found:
+    for ts in step.one_by_one(found):
         agents.lose_on(ts, command.agent_id)
     return list(step.all())
 

@@ -25,6 +25,6 @@ def lost(step: Step, command: AgentLost) -> list[ExperimentState]:
     """Its trials go on elsewhere, uncharged; should it come back all the same, what runs there is stopped."""
     step.state.let_node_go(command.agent_id)
     found = running_on(step, command.agent_id)
-    for ts in found:
+    for ts in step.one_by_one(found):
         lose_on(ts, command.agent_id)
     return [ts.xs for ts in found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import nsmallest
 
 from trials.wire.attempt import AttemptKey
@@ -12,7 +12,7 @@ from tuner_service.dispatcher.placement import Decision, Placed, decide
 from tuner_service.dispatcher.quotas import Claim
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step
-from tuner_service.domain.experiment import ExperimentStatus
+from tuner_service.domain.experiment import ExperimentId, ExperimentStatus
 from tuner_service.domain.resources import Holding, Node
 from tuner_service.domain.trial import Attempt, AttemptStatus, Part, Trial, TrialReason, TrialStatus
 
@@ -61,8 +61,26 @@ def _decide(step: Step, claims: list[Claim], nodes: Mapping[str, Node]) -> Decis
     if not asking:
         return Decision(placed=placed, preempted=[])
     running = (lambda: making_room.running(step)) if making_room.some_may_leave(state) else None
-    found = decide(asking, nodes=nodes, held=state.ledger, groups=state.groups, running=running)
+
+    def decided(some: list[Claim]) -> Decision:
+        return decide(some, nodes=nodes, held=state.ledger, groups=state.groups, running=running)
+
+    try:
+        found = decided(asking)
+    except Exception:
+        state.at_work = _unplaceable(asking, decided)
+        raise
     return Decision(placed=found.placed + placed, preempted=found.preempted, is_short=found.is_short)
+
+
+def _unplaceable(claims: list[Claim], decided: Callable[[list[Claim]], Decision]) -> ExperimentId:
+    """With the claims of which experiment it raises, too; "" where it takes several."""
+    for experiment_id in dict.fromkeys(claim.experiment_id for claim in claims):
+        try:
+            decided([claim for claim in claims if claim.experiment_id == experiment_id])
+        except Exception:  # noqa: BLE001  # whatever it is, that experiment brings it about
+            return experiment_id
+    return ""
 
 
 def _claims(step: Step) -> tuple[list[Claim], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -66,6 +66,13 @@ class Step:
 
     def tell(self, agent_id: str, message: ToOneAgent) -> None:
         self.effects.append(Tell(agent_id=agent_id, message=message))
+
+    def one_by_one(self, found: Iterable[TrialStep]) -> Iterator[TrialStep]:
+        """Each of them, of whatever experiments; should seeing to one raise, it is known whose it was."""
+        for ts in found:
+            self.state.at_work = ts.xs.id
+            yield ts
+        self.state.at_work = ""
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
     def trial(self, xs: ExperimentState, number: int) -> TrialStep:

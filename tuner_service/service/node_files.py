@@ -253,7 +253,7 @@ class NodeFiles:
         match area:
             case "staging" if is_file_digest(path):
                 target, limit = self._staging / path, OUTPUT_BYTES_LIMIT
-                if not self._queries_has_attempt_of(agent_id):
+                if not self._queries.live_attempts_of(agent_id):
                     raise NotAllowedError(f"agent {agent_id!r} runs no trial now, whose output that could be")
             case "checkpoints":
                 self._require_attempt(agent_id, path)
@@ -345,32 +345,28 @@ class NodeFiles:
             raise InputError([Fault(pointer="", message=f"{path!r:.200}: {fault}")])
 
     def _require_experiment(self, agent_id: str, experiment_id: str) -> None:
-        if not any(attempt.is_held_by(agent_id) for attempt in self._queries.live_attempts(experiment_id)):
+        if not any(one.key.experiment_id == experiment_id for one in self._queries.live_attempts_of(agent_id)):
             raise NotAllowedError(f"agent {agent_id!r} runs no trial of experiment {experiment_id!r:.100} now")
 
     def _require_attempt(self, agent_id: str, path: str) -> None:
         """``path`` begins EXPERIMENT/NUMBER/ATTEMPT-NONCE/, and that attempt, or its part of that nonce, runs on the
         agent."""
         experiment_id, number, folder = [*path.split("/"), "", "", ""][:3]
-        named = _FOLDER.fullmatch(folder)
-        for attempt in self._queries.live_attempts(experiment_id) if named else ():
-            key = attempt.key
-            is_it = (str(key.number), str(key.attempt)) == (number, named[1])  # type: ignore[index]  # it was matched
-            if is_it and attempt.is_held_by(agent_id, named[2]):  # type: ignore[index]  # it was matched
-                return
+        if (named := _FOLDER.fullmatch(folder)) is not None:
+            for attempt in self._queries.live_attempts_of(agent_id):
+                key = attempt.key
+                is_it = (key.experiment_id, str(key.number), str(key.attempt)) == (experiment_id, number, named[1])
+                if is_it and attempt.is_held_by(agent_id, named[2]):
+                    return
         raise NotAllowedError(f"agent {agent_id!r} runs no attempt {path!r:.200}")
 
     def _require_secret(self, agent_id: str, name: str) -> None:
         if re.fullmatch(NAME_OF_SECRET, name):
-            for attempt in self._queries.all_live_attempts():
-                if attempt.is_held_by(agent_id):
-                    experiment = self._queries.experiment(attempt.key.experiment_id)
-                    if experiment is not None and name in experiment.spec.trial.secrets.values():
-                        return
+            for experiment_id in {attempt.key.experiment_id for attempt in self._queries.live_attempts_of(agent_id)}:
+                experiment = self._queries.experiment(experiment_id)
+                if experiment is not None and name in experiment.spec.trial.secrets.values():
+                    return
         raise NotAllowedError(f"agent {agent_id!r} runs no trial with this secret")
-
-    def _queries_has_attempt_of(self, agent_id: str) -> bool:
-        return any(attempt.is_held_by(agent_id) for attempt in self._queries.all_live_attempts())
 
 
 def lineages_of(home: Path) -> set[str]:

@@ -36,7 +36,7 @@ from tuner_service.dispatcher.items import Suggested, Taken
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError, UnavailableError
-from tuner_service.domain.experiment import Experiment
+from tuner_service.domain.experiment import Experiment, ExperimentId
 from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
 from tuner_service.domain.resources import QuotaGroup
 from tuner_service.ports import Clock, LoadedExperiment, Store
@@ -202,6 +202,7 @@ class Runner:
         effects: list[Effect] = []
         causes: list[Command] = [command for command, _ in batch]  # of what is saved with this step
         handled: Command | None = None
+        changes = Changes()
         self._stepped_at = self.clock.now()
         try:
             for command, future in batch:
@@ -231,7 +232,7 @@ class Runner:
             if not isinstance(exc, UnavailableError):
                 at_work = "" if handled is None else dispatcher.at_work
                 if handled is None and not self._held and len(causes) == 1:
-                    handled = causes[0]
+                    handled, at_work = causes[0], self._unsavable(changes)
                 self.suspects.blame(handled, exc, self.clock.now(), at_work=at_work)
             self._drop(exc, [*self._held, *(future for _, future in batch if not future.done())])
             self._held = []
@@ -253,6 +254,21 @@ class Runner:
     def _commit(self, changes: Changes) -> int:
         with self.commits.running():
             return self.store.commit(changes)
+
+    def _unsavable(self, changes: Changes) -> ExperimentId:
+        """Of which experiment the changes cannot be saved, although others can; "" where that is not the reason.
+
+        What one has done may have let trials of another start, and it is those that cannot be saved.
+        """
+        concerned = ("", *changes.experiments)
+        for experiment_id in concerned:  # first of none: a database that saves nothing at all is nobody's fault
+            try:
+                self.store.rehearse(changes.of(experiment_id.__eq__))
+            except UnavailableError:
+                return ""
+            except Exception:  # noqa: BLE001  # whatever it is, that experiment brings it about
+                return experiment_id
+        return ""
 
     def _show(self, dispatcher: Dispatcher) -> None:
         try:
@@ -328,13 +344,20 @@ class Runner:
             loaded = [self._if_able(groups, one, at, time_passes=True) for one in loaded]
         try:
             dispatcher, effects = self._recovered(groups, loaded, at)
+            changes = dispatcher.take_changes()
+            sequence = self._commit(changes)
+        except UnavailableError:
+            raise
         except Exception:  # rows that can be read and make no sense: of which experiment, each tells by itself
             logger.exception("not_recovered")
-            loaded = [self._if_able(groups, one, at, time_passes=False) for one in loaded]
-            dispatcher, effects = self._recovered(groups, loaded, at)
+            able = [self._if_able(groups, one, at, time_passes=False) for one in loaded]
+            if all(one is other for one, other in zip(able, loaded, strict=True)):
+                raise  # it is none of them
+            dispatcher, effects = self._recovered(groups, able, at)
+            changes = dispatcher.take_changes()
+            sequence = self._commit(changes)
         self._dispatchers += 1
-        changes = dispatcher.take_changes()
-        self._say_committed(changes, self._commit(changes))
+        self._say_committed(changes, sequence)
         self._dispatcher = dispatcher
         self._perform(effects)
         self._say_saved(changes)
@@ -361,10 +384,14 @@ class Runner:
     ) -> LoadedExperiment:
         """Itself where a dispatcher that has nothing else goes on with it, and time then passes; else set aside.
 
-        What cannot even be recovered has damaged rows; where that works and time does not pass, the service fails.
+        What cannot even be recovered, and that be saved, has damaged rows; where that works and time does not pass, the
+        service fails.
         """
         try:
             dispatcher, _ = self._recovered(groups, [loaded], at)
+            self.store.rehearse(dispatcher.take_changes())
+        except UnavailableError:
+            raise
         except Exception as exc:  # noqa: BLE001  # told as what is wrong with its rows
             return self.store.unable(loaded, exc)
         try:

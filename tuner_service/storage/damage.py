@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from tuner_service.dispatcher.loaded import LoadedExperiment
 from tuner_service.domain.errors import InputError, StorageError
@@ -18,7 +18,6 @@ from tuner_service.domain.experiment import (
     AlgorithmSpec,
     Budget,
     Experiment,
-    ExperimentId,
     ExperimentReason,
     ExperimentSpec,
     ExperimentStatus,
@@ -50,8 +49,9 @@ def _load_one(connection: Connection, experiment_id: str) -> LoadedExperiment:
         e = tables.experiments
         row = connection.execute(select(e).where(e.c.id == experiment_id)).mappings().one()
         why = _sentence(exc)
+        its = tables.attempts.c.experiment_id == experiment_id
         return LoadedExperiment(
-            experiment=stand_in(row, why), attempts=tuple(live_attempts(connection, experiment_id)), damage=why
+            experiment=stand_in(row, why), attempts=tuple(live_attempts(connection, its)), damage=why
         )
     return loaded
 
@@ -112,11 +112,11 @@ def set_aside(experiment: Experiment, why: str, reason: ExperimentReason = Exper
     )
 
 
-def live_attempts(connection: Connection, only: ExperimentId | None = None) -> Iterator[Attempt]:
-    """Those that can be read, of every experiment or of one."""
+def live_attempts(connection: Connection, *only: ColumnElement[bool]) -> Iterator[Attempt]:
+    """Those that can be read, of every experiment, for which ``only`` holds."""
     a = tables.attempts
-    query = select(a).where(a.c.status.in_(reading.LIVE)).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
-    for row in connection.execute(query if only is None else query.where(a.c.experiment_id == only)).mappings():
+    query = select(a).where(a.c.status.in_(reading.LIVE), *only).order_by(a.c.experiment_id, a.c.number, a.c.attempt)
+    for row in connection.execute(query).mappings():
         with suppress(*DAMAGED):
             yield mapping.attempt_out(row)
 

@@ -9,7 +9,18 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
-from sqlalchemy import BindParameter, Connection, Engine, Select, bindparam, literal_column, or_, select, tuple_
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    bindparam,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
 
 from tuner_service.dispatcher.changes import JournalLine, SearchSpaceRevision, StoredIdempotencyKey, Touched
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
@@ -296,6 +307,11 @@ class SqlQueries:
         with self.reading() as connection:
             return list(damage.live_attempts(connection))
 
+    def live_attempts_of(self, agent_id: str) -> Sequence[Attempt]:
+        with self.reading() as connection:
+            found = damage.live_attempts(connection, _is_held_by(agent_id))
+            return [attempt for attempt in found if attempt.is_held_by(agent_id)]
+
     def idempotency_key(self, key: str) -> StoredIdempotencyKey | None:
         k = tables.idempotency_keys
         with self.reading() as connection:
@@ -304,9 +320,7 @@ class SqlQueries:
 
     def is_for_agent(self, digest: str, agent_id: str) -> bool:
         r, c = tables.code_revisions, tables.checkpoints
-        is_part = _a.c.parts.contains(f'"agent_id":{mapping.to_json(agent_id)}', autoescape=True)
-        is_held = or_(_a.c.agent_id == mapping.text_in(agent_id), is_part)
-        live = select(_a.c.experiment_id).where(_a.c.status.in_(reading.LIVE), is_held)
+        live = select(_a.c.experiment_id).where(_a.c.status.in_(reading.LIVE), _is_held_by(agent_id))
         name = mapping.text_in(digest)
         with self.reading() as connection:
             return any(
@@ -391,3 +405,9 @@ def _parameters_of_values(
     query = select(_t).where(_t.c.experiment_id == experiment_id, span, _t.c.wanted_index > 0)
     trials = [mapping.trial_out(row) for row in connection.execute(query).mappings()]
     return {trial.number: mapping.to_json(trial.result_parameters) for trial in trials}
+
+
+def _is_held_by(agent_id: str) -> ColumnElement[bool]:
+    """Of a row of attempts: the agent has it, or a part of it."""
+    is_part = _a.c.parts.contains(f'"agent_id":{mapping.to_json(agent_id)}', autoescape=True)
+    return or_(_a.c.agent_id == mapping.text_in(agent_id), is_part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol
 
@@ -48,6 +49,10 @@ MAX_NUMBER = 2**62  # beyond every trial
 
 logger = logging.getLogger(__name__)
 _INSERT_LINES = insert(tables.journal)
+
+
+class _Rehearsed(Exception):  # noqa: N818  # nothing is wrong: the transaction is rolled back
+    """All of it could have been saved."""
 
 
 class Hold(Protocol):
@@ -106,6 +111,15 @@ class SqlStore:
                 self._writing.forget()
                 self._sequence.forget()
         return sequence
+
+    def rehearse(self, changes: Changes) -> None:
+        try:
+            with suppress(_Rehearsed), translated(), self._writer.begin() as connection:
+                self._save(connection, changes)
+                raise _Rehearsed
+        finally:
+            self._writing.forget()
+            self._sequence.forget()
 
     def _save(self, connection: Connection, changes: Changes) -> int:
         self._writing.save(connection, _without_deleted(changes), self._clock.now())
@@ -391,26 +405,11 @@ def _without_deleted(changes: Changes) -> Changes:
     if not changes.deleted_experiments:
         return changes
     gone = set(changes.deleted_experiments)
-    return Changes(
-        experiments={k: e for k, e in changes.experiments.items() if k not in gone},
-        search_spaces=[r for r in changes.search_spaces if r.experiment_id not in gone],
-        blobs=changes.blobs,
-        trials={k: t for k, t in changes.trials.items() if k[0] not in gone},
-        decisions=[d for d in changes.decisions if d.experiment_id not in gone],
-        attempts={k: a for k, a in changes.attempts.items() if k.experiment_id not in gone},
-        journal=[line for line in changes.journal if line.experiment_id not in gone],
-        skipped_lines=[s for s in changes.skipped_lines if s.experiment_id not in gone],
-        metrics=[m for m in changes.metrics if m.experiment_id not in gone],
-        metric_cuts=[c for c in changes.metric_cuts if c.experiment_id not in gone],
-        checkpoints=[c for c in changes.checkpoints if c.experiment_id not in gone],
-        named_assets=[named for named in changes.named_assets if named[0] not in gone],
+    return replace(
+        changes.of(lambda one: one not in gone),
         unnamed_assets=changes.unnamed_assets,
         dropped_checkpoints=changes.dropped_checkpoints,
-        fresh_blobs=changes.fresh_blobs,
-        snapshots=[s for s in changes.snapshots if s.experiment_id not in gone],
-        idempotency_keys=[k for k in changes.idempotency_keys if k.experiment_id not in gone],
         quota_groups=changes.quota_groups,
-        removing={k: archive for k, archive in changes.removing.items() if k not in gone},
         deleted_experiments=changes.deleted_experiments,
     )
 

@@ -229,6 +229,8 @@ def test_what_is_set_aside_can_be_removed(database: Path) -> None:
     [
         ("UPDATE trials SET status = 'succeeded', told_line = 1 WHERE experiment_id = ?", "its trial has ended"),
         ("UPDATE experiments SET counts = '{}' WHERE id = ?", "its rows do not fit together: KeyError"),
+        ("UPDATE experiments SET next_line = 2 WHERE id = ?", "its rows do not fit together: StorageError"),
+        ("UPDATE experiments SET next_line = 9223372036854775807 WHERE id = ?", "its rows do not fit together"),
     ],
 )
 def test_rows_that_can_be_read_and_make_no_sense_set_their_experiment_aside(

@@ -8,6 +8,8 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -74,6 +76,23 @@ def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_p
 
     kept = {stream: files.log_of(attempt, stream) for stream in logs}
     assert {stream: path and path.read_bytes() for stream, path in kept.items()} == logs
+
+
+def test_for_each_piece_that_an_agent_sends_only_its_own_attempts_are_looked_at(tmp_path: Path) -> None:
+    """Thousands may run on others, and an output of many files comes in as many requests."""
+    api = an_api_service()
+    attempt = a_running_attempt(api)
+    queries: Any = Mock(wraps=api.queries)
+    files = NodeFiles(tmp_path, queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+
+    assert files.upload("agent-1", "staging", DIGEST, size=1, digest=DIGEST)
+    place = f"{attempt.key.experiment_id}/1/1-n1"
+    assert files.upload("agent-1", "logs", f"{place}/stdout", size=1, digest=DIGEST)
+    with pytest.raises(NotAllowedError, match="runs no trial now"):
+        files.upload("agent-2", "staging", DIGEST, size=1, digest=DIGEST)
+
+    asked = {name for name, *_ in queries.method_calls}
+    assert asked == {"live_attempts_of"}
 
 
 def test_whose_files_a_home_keeps_is_noted_with_the_first_and_at_each_start(tmp_path: Path) -> None:

@@ -63,6 +63,11 @@ class WatchedStore(MemoryStore):
         self.log.append("commit")
         return sequence
 
+    def rehearse(self, changes: Changes) -> None:
+        if not self.fits(changes):
+            raise OverflowError("a number that no column holds")
+        super().rehearse(changes)
+
 
 class World:
     def __init__(self, gather_s: float = GATHER_S, pause_s: float = PAUSE_S) -> None:
@@ -636,6 +641,66 @@ def test_who_is_at_work_when_the_service_fails_is_set_aside_whoever_gave_it_some
 
     assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
     assert {tell.message.key.experiment_id for tell in world.orders(e.Tell)} == {"other"}
+
+
+def test_whose_launch_cannot_be_saved_is_set_aside_and_not_the_node_that_would_run_it(world: World) -> None:
+    """Before, every node that came was refused, again and again, and nobody's trials ran."""
+    for experiment_id in (EXPERIMENT_ID, "other"):
+        world.do(created(experiment_id))
+        world.do(c.TrialAdded(at=START, experiment_id=experiment_id, parameters={"x": 0.1}))
+    world.store.fits = lambda changes: all(key.experiment_id != EXPERIMENT_ID for key in changes.attempts)
+    node = c.AgentConnected(at=START, agent_id="local", cpus=4, memory_bytes=1 << 30, attempts=())
+    for _ in range(ENOUGH):
+        with pytest.raises(UnavailableError, match="no column holds"):
+            world.do(node)
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+    world.do(node)
+
+    assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
+    assert {tell.message.key.experiment_id for tell in world.orders(e.Tell)} == {"other"}
+
+
+def test_where_nothing_at_all_can_be_saved_no_experiment_is_set_aside(world: World) -> None:
+    world.do(created())
+    world.do(c.TrialAdded(at=START, experiment_id=EXPERIMENT_ID, parameters={"x": 0.1}))
+    node = c.AgentConnected(at=START, agent_id="local", cpus=4, memory_bytes=1 << 30, attempts=())
+    for _ in range(ENOUGH):
+        world.store.fits = lambda _: False
+        with pytest.raises(UnavailableError, match="no column holds"):
+            world.do(node)
+        world.store.fits = lambda _: True
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+
+    assert not world.runner.suspects.aside
+
+
+def test_whose_time_cannot_be_saved_is_set_aside(world: World) -> None:
+    """Nobody has asked for anything: before, the service failed at every tick."""
+    world.do(c.ExperimentCreated(at=START, experiment_id=EXPERIMENT_ID, spec=a_spec(budget={"duration_s": 10.0})))
+    world.do(created("other"))
+    world.store.fits = lambda changes: all(not one.status.has_ended for one in changes.experiments.values())
+    world.clock.at += 10.0
+    wait_until(lambda: _time_passes(world))
+    wait_until(lambda: world.runner.readiness()["database"] == "ok")
+
+    with pytest.raises(ConflictError, match="no column holds"):
+        world.do(paused())
+    world.do(paused("other"))
+
+
+def test_one_with_which_nothing_that_recovering_writes_can_be_saved_is_set_aside(world: World) -> None:
+    world.do(created())
+    world.do(created("other"))
+    later = World()
+    later.store = world.store
+    later.runner.store = world.store
+    world.store.fits = lambda changes: EXPERIMENT_ID not in changes.experiments
+    later.runner.start()
+
+    with pytest.raises(ConflictError, match="its rows are damaged: a number"):
+        later.do(paused())
+    later.do(paused("other"))
+    later.runner.close()
 
 
 def _time_passes(world: World) -> bool:

@@ -77,3 +77,28 @@ def test_a_connection_ends_when_the_home_names_another_service(
 
     assert asyncio.run(scene()) is ends
     assert aborted == [True] * ends
+
+
+def test_a_message_of_the_service_may_be_as_long_as_the_page_of_the_protocol_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library closes a connection at a megabyte, where it is told nothing."""
+    given = dict[str, Any]()
+
+    class Connecting:
+        def __init__(self, uri: str, **options: Any) -> None:
+            given.update(options)
+
+        async def __aenter__(self) -> None:
+            raise OSError("nobody is there")
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(channel_module, "_ConnectHere", Connecting)
+    way: Any = SimpleNamespace(tls=lambda _: None, opened=lambda _: None, token=lambda: "t")
+    agent: Any = SimpleNamespace(home=Home(tmp_path))
+    channel = Channel(agent, way=way, agent_id="local", idle_exit_s=math.inf)
+
+    asyncio.run(channel._converse(ServiceAddress(url="http://h:1", pid=1)))
+
+    assert given["max_size"] == 64 << 20
