@@ -44,6 +44,11 @@ def ignored(lines: str, path: str, *, is_folder: bool = False) -> bool:
         ("a.b", "axb", False),
         ("", "a", False),
         ("[", "[", False),
+        ("[]", "[]", False),  # the sign after the bracket is one of the set, which is never closed
+        ("a[!]", "a[!]", False),
+        ("[]]", "]", True),
+        ("[!]]", "]", False),
+        ("[!]]", "a", True),
         ("/**/", "a/b", False),
         ("a/***/x", "a/b/c/x", True),
         ("[[:alpha:]].txt", "a.txt", True),

@@ -120,7 +120,8 @@ def parse_rule(line: str, folder: str = "") -> Rule | None:
 # Two stars or more between slashes (git takes three as two) stand for any number of folders; elsewhere they are one.
 _TOKENS = re.compile(r"""
     (?P<everything>^\*\*+$) | (?P<any_folders>(?:^|(?<=/))\*\*+/) | (?P<below>/\*\*+$) | (?P<star>\*+) | (?P<one>\?)
-    | \[(?P<negation>[!^]?)(?P<set>\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\] | \\(?P<escaped>.) | (?P<plain>.)
+    | \[(?P<negation>[!^]?+)(?P<set>(?:\]|\[:[a-z]+:\]|\\.|[^\]\\])(?:\[:[a-z]+:\]|\\.|[^\]\\])*)\]
+    | \\(?P<escaped>.) | (?P<plain>.)
 """, re.DOTALL | re.VERBOSE)  # fmt: skip
 _SET_TOKENS = re.compile(r"\[:(?P<name>[a-z]+):\]|(?P<low>\\.|[^\\])(?:-(?P<high>\\.|[^\\]))?", re.DOTALL)
 _NOTHING = "(?!)"
