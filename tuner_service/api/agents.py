@@ -77,7 +77,7 @@ from tuner_service.service.experiments import Services
 from tuner_service.service.hanging_commits import Outcomes
 from tuner_service.service.node_files import logs_in
 from tuner_service.service.outputs import take_in
-from tuner_service.service.reports import exit_in_own_time, in_own_time, parse_lines
+from tuner_service.service.reports import exit_in_own_time, in_nodes_time, in_own_time, parse_lines
 
 HANGING_RETRY_S = 5.0  # while a commit hangs
 REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not be stored
@@ -214,6 +214,7 @@ class _Connection:
             self._welcomed = True
         elif not self._welcomed:
             return  # of the connection before: the welcome settles it
+        message = in_nodes_time(message, self._channel.clock_ahead_s)
         if self._hello.node.is_joined:
             message = self._services.node_files.outgoing(message)
         self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)

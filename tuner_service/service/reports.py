@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trials.wire.encoding import record_of
+from trials.wire.messages import DeleteCheckpoint, ToAgent
 from trials.wire.plain import ProtocolError, read_lines
 from trials.wire.records import ExitRecord
 from trials.wire.texts import valid_json
@@ -55,6 +56,17 @@ def in_own_time(records: tuple[Record, ...], ahead_s: float, *, at: float) -> tu
 
 def _own(told: float, off_s: float, at: float) -> float:
     return told - off_s if 0.0 <= told <= LATEST_S else at
+
+
+def in_nodes_time(message: ToAgent, ahead_s: float) -> ToAgent:
+    """What is said to a node whose clock is ``ahead_s`` ahead of this machine's.
+
+    When a checkpoint was saved is compared there with the time of a file, and is known here to a second at best:
+    without it the file is removed, with one that is too early it would stay for ever.
+    """
+    if isinstance(message, DeleteCheckpoint) and abs(ahead_s) >= CLOCK_OFF_S:
+        return replace(message, saved_at=None)
+    return message
 
 
 def exit_in_own_time(record: ExitRecord, ahead_s: float) -> ExitRecord:

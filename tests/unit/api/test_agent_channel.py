@@ -21,6 +21,7 @@ from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
     BlobOffered,
+    DeleteCheckpoint,
     Exited,
     Hello,
     NodeResources,
@@ -138,6 +139,23 @@ def test_a_deletion_is_owed_to_an_agent_until_it_has_answered_the_ping_behind_it
     script.run(a_hello())
     again = [] if heard else ["remove_experiment", "ping"]
     assert kinds(script) == ["welcome", *again]
+
+
+@pytest.mark.parametrize(("ahead_s", "told"), [(0.0, 50.0), (100.0, None), (-100.0, None)])
+def test_a_node_whose_clock_is_off_is_not_told_when_what_it_removes_was_saved(
+    ahead_s: float, told: float | None
+) -> None:
+    """It compares that with the time of the file, and would keep each one for ever where its clock is ahead."""
+
+    def welcome_and_delete(hub: AgentHub, command: Any) -> None:
+        welcome(hub, command)
+        if isinstance(command, AgentConnected):
+            hub.send("a", DeleteCheckpoint(nonce="n", name="step-1", saved_at=50.0))
+
+    script = Script([], welcome_and_delete)
+    script.run(a_hello(node=NodeFacts(clock=script.now + ahead_s)))
+
+    assert script.sent[1]["saved_at"] == told
 
 
 def kinds(script: Script) -> list[str]:
