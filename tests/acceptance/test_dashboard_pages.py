@@ -99,7 +99,7 @@ def test_hostile_texts_are_text_everywhere_and_narrow_screens_scroll_in_one_dire
 ) -> None:
     with a_window(browser, hostile) as window:  # a dialog or a script that runs would be a fault of it
         page = window.tab()
-        page.set_viewport_size({"width": 390, "height": 844})
+        page.set_viewport_size({"width": 320, "height": 844})  # a phone, or a window of 1280 that is zoomed to 400 %
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         for path in pages_of(hostile.id):
@@ -111,6 +111,26 @@ def test_hostile_texts_are_text_everywhere_and_narrow_screens_scroll_in_one_dire
         elsewhere = [url for url in asked if not url.startswith((window.url, "blob:"))]
 
         assert elsewhere == []
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+def test_every_menu_opens_within_the_screen(browser: Browser, hostile: Home, width: int) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab(f"/experiments/{hostile.id}?tab=trials")
+        page.set_viewport_size({"width": width, "height": 844})
+        for path in (f"/experiments/{hostile.id}?tab=trials", f"/experiments/{hostile.id}"):
+            page.goto(window.url + path)
+            settled(page)
+            expect(page.get_by_role("button", name=re.compile("may do everything"))).to_be_visible()
+            buttons = page.locator("[aria-haspopup=menu]")
+            assert buttons.count() > 3, path
+            for button in buttons.all():
+                button.click()
+                box = page.get_by_role("menu").bounding_box()
+                assert box is not None
+                assert box["x"] >= 0, button.get_attribute("title")
+                assert box["x"] + box["width"] <= width, button.get_attribute("title")
+                page.keyboard.press("Escape")
 
 
 def test_a_filter_holds_for_table_and_plots_and_stands_in_the_address(browser: Browser, hostile: Home) -> None:

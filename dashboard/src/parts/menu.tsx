@@ -3,6 +3,14 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
+const EDGE = 8; // pixels of the screen's left edge
+
+/** It hangs from the right end of its button, which may be too far left for that. */
+function intoScreen(list: HTMLElement | null): void {
+  const left = list?.getBoundingClientRect().left ?? EDGE;
+  if (list && left < EDGE) list.style.right = `${left - EDGE}px`;
+}
+
 export function Menu({
   label,
   icon,
@@ -58,6 +66,7 @@ export function Menu({
       {open.value && (
         <div
           class="menu-list"
+          ref={intoScreen}
           role="menu"
           aria-label={label}
           tabIndex={-1}
