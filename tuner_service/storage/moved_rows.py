@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Delete, delete, func, select, tuple_
@@ -18,6 +19,7 @@ from tuner_service.storage.reading import by_index
 from tuner_service.storage.sql_queries import SqlQueries
 
 _m = tables.metrics
+BYTES_AT_ONCE = 16 << 20  # of checkpoints in the database that are removed together; a larger one alone
 METRIC_KEY = ("number", "attempt", "sequence")
 _KEY = tuple_(*(_m.c[name] for name in METRIC_KEY))
 # With the keys of their rows; trials last, which have the others' rows with them.
@@ -88,14 +90,17 @@ class MovedRows:
             return any(connection.execute(query.offset(count).limit(1)).first() is not None for query in many)
 
     def checkpoints(self, experiment_id: ExperimentId, *, limit: int) -> list[Checkpoint]:
-        c = tables.checkpoints
-        query = select(c.c.number, c.c.attempt, c.c.sequence, c.c.digest).where(c.c.experiment_id == experiment_id)
+        c, b = tables.checkpoints, tables.blobs
+        columns = (c.c.number, c.c.attempt, c.c.sequence, c.c.digest, func.coalesce(b.c.size, 0))
+        query = select(*columns).outerjoin(b, b.c.digest == c.c.digest).where(c.c.experiment_id == experiment_id)
         with self._queries.reading() as connection:
-            found = connection.execute(query.order_by(c.c.number, c.c.attempt, c.c.sequence).limit(limit)).all()
+            rows = connection.execute(query.order_by(c.c.number, c.c.attempt, c.c.sequence).limit(limit)).all()
+        sizes = accumulate(row[-1] for row in rows)
+        found = [row for row, size in zip(rows, sizes, strict=True) if size <= BYTES_AT_ONCE] or rows[:1]
         unread = {"experiment_id": experiment_id, "nonce": "", "step": 0, "name": "", "size": 0, "inline": False}
         return [
             Checkpoint(number=number, attempt=attempt, sequence=sequence, digest=digest, **unread)  # type: ignore[arg-type]  # of many types
-            for number, attempt, sequence, digest in found
+            for number, attempt, sequence, digest, _ in found
         ]
 
     def remove(self, experiment_id: ExperimentId, *, limit: int) -> int:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Engine,
     Table,
     and_,
+    bindparam,
     delete,
     func,
     insert,
@@ -49,6 +50,10 @@ MAX_NUMBER = 2**62  # beyond every trial
 
 logger = logging.getLogger(__name__)
 _INSERT_LINES = insert(tables.journal)
+_CHECKPOINT_KEY = ("experiment_id", "number", "attempt", "sequence")
+_DROP_CHECKPOINT = delete(tables.checkpoints).where(
+    *(tables.checkpoints.c[name] == bindparam(f"key_{name}") for name in _CHECKPOINT_KEY)
+)
 
 
 class _Rehearsed(Exception):  # noqa: N818  # nothing is wrong: the transaction is rolled back
@@ -452,10 +457,9 @@ def _skip_line(connection: Connection, skipped: SkippedLine) -> None:
 
 
 def _drop_checkpoints(connection: Connection, dropped: Sequence[Checkpoint]) -> set[str]:
-    c = tables.checkpoints
-    for checkpoint in dropped:
-        key = {name: getattr(checkpoint, name) for name in ("experiment_id", "number", "attempt", "sequence")}
-        connection.execute(delete(c).filter_by(**key))
+    keys = [{f"key_{name}": getattr(checkpoint, name) for name in _CHECKPOINT_KEY} for checkpoint in dropped]
+    if keys:
+        connection.execute(_DROP_CHECKPOINT, keys)
     return {checkpoint.digest for checkpoint in dropped}
 
 

@@ -17,11 +17,12 @@ from tests.builders import EXPERIMENT_ID, START
 from tests.contract.stores import OTHER_ID
 from tests.forked import Child
 from tests.postgresql import the_server
+from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ExperimentResumed
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError, StorageError
 from tuner_service.ports import MovedMetrics
-from tuner_service.storage import tables
+from tuner_service.storage import moved_rows, tables
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.moved_rows import OF_AN_EXPERIMENT, page_of
 
@@ -250,6 +251,27 @@ def test_everything_of_it_goes_some_rows_at_a_time(tmp_path: Path) -> None:
 def free_pages(database: Path) -> int:
     with closing(sqlite3.connect(database)) as connection:
         return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+
+
+def test_checkpoints_go_together_by_their_bytes_and_in_few_statements_however_many_they_are(
+    database: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One at a time they kept all others waiting for more than half a second; large ones take long together."""
+    filled(database, tmp_path)
+    size, statements = len(b"1"), list[str]()
+    with a_life(database, tmp_path) as life:
+        rows = life.store.moved_rows
+        for most, count in ((3 * size, 3), (size, 1), (0, 1), (100 * size, TRIALS)):
+            monkeypatch.setattr(moved_rows, "BYTES_AT_ONCE", most)
+            found = rows.checkpoints(EXPERIMENT_ID, limit=100)
+            assert [one.number for one in found] == list(range(1, count + 1))
+        event.listen(life.store._writer.engine, "before_cursor_execute", lambda *told: statements.append(str(told[2])))
+        life.store.commit(Changes(dropped_checkpoints=found))
+
+        dropping = [text for text in statements if text.startswith("DELETE FROM checkpoints")]
+        assert len(dropping) == 1
+        assert rows.checkpoints(EXPERIMENT_ID, limit=100) == []
+        assert len(rows.checkpoints(OTHER_ID, limit=100)) == TRIALS
 
 
 def test_a_service_gives_back_the_room_that_the_one_before_did_not_get_to(
