@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trials.data.core.chunk_size import Asked, pipeline_size
@@ -19,6 +20,7 @@ from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, Wo
 from trials.data.workers.batch_assembly import Assembled, BatchAssembly
 from trials.data.workers.data_sources import AheadPlans
 from trials.data.workers.device_prefetch import PinnedRing
+from trials.data.workers.interruptible_lock import InterruptibleLock
 from trials.data.workers.progress_board import ProgressBoard
 from trials.data.workers.record_channel import Channel, close_all
 from trials.data.workers.sample_maker import Recipe, number_of
@@ -55,7 +57,7 @@ class Prefetcher:
         self._recipe = recipe
         self._options = options
         self._stats = stats
-        self._changed = threading.Condition()
+        self._changed = InterruptibleLock()
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._poll = select.poll()
@@ -106,16 +108,17 @@ class Prefetcher:
         self._stats.wait_s += time.perf_counter() - begun
         if batch is None:
             return None
+        self._require_open()  # what is closed has no memory any more
         assert self._assembly is not None
-        piece = batch.pieces[0] if batch.pieces else None
-        if piece is not None and piece.ended:
-            self._ended_early()
+        if batch.pieces and batch.pieces[0].ended:
+            self._abandon()
         assembled = self._assembly.assemble(batch, skip=self._recipe.skip_errors)
         self._stats.held_copies = self._assembly.copies
         return batch.plan, assembled
 
     def close(self, timeout_s: float) -> None:
-        """All workers are gone when it returns: at the latest half a second after ``timeout_s``."""
+        """All workers are gone when it returns: at the latest half a second after ``timeout_s``. Where a signal handler
+        calls it in the middle of ``next``: when that has ended, with LoaderClosed."""
         if not self.is_own:
             self._closed = True
             return  # a fork of the trial; the workers are not its own, and the lock may have been held as it was forked
@@ -127,13 +130,9 @@ class Prefetcher:
             if self._board is not None:
                 self._board.closing()
             self._changed.notify_all()
-        deadline = time.monotonic() + timeout_s
-        if self._thread is not None:
-            os.eventfd_write(self._wake, 1)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
-            os.close(self._wake)
-        self._release(deadline)
+            if self._thread is not None:
+                os.eventfd_write(self._wake, 1)
+        self._changed.when_left(partial(self._release, time.monotonic() + timeout_s))
 
     def poke(self) -> None:
         """A source that is asked in another thread has found something, or its end."""
@@ -144,8 +143,10 @@ class Prefetcher:
 
     def abandon(self) -> None:
         """Nobody wants the rest of the iteration."""
-        if not self.is_own:
-            return
+        if self.is_own:
+            self._changed.when_left(self._abandon)
+
+    def _abandon(self) -> None:
         with self._changed:
             self._let_plans_go()
             if self._pipeline is not None and not self._closed:
@@ -218,11 +219,6 @@ class Prefetcher:
                 f"this process was forked from process {self._owner}, whose workers load this iteration; begin another "
                 "one here, which has workers of its own"
             )
-
-    def _ended_early(self) -> None:
-        with self._changed:
-            assert self._pipeline is not None
-            self._pipeline.abandon()
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────
     def _start(self, epoch: int) -> None:
@@ -341,16 +337,16 @@ class Prefetcher:
                 ready = [descriptor for descriptor, _ in self._poll.poll()]
                 with self._changed:
                     if self._closed:
-                        return
+                        break
                     self._handle(ready)
                     self._dispatch()
                     assert self._pipeline is not None
                     if self._pipeline.next_ready() is not None or self._pipeline.ended():
                         self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001  # the consumer must hear of it, or it would wait for ever
-            with self._changed:
-                self._broken = error
-                self._changed.notify_all()
+            self._broken = error
+        with self._changed:
+            self._changed.notify_all()
 
     def _handle(self, ready: Sequence[int]) -> None:
         assert self._pool is not None
@@ -490,6 +486,10 @@ class Prefetcher:
         self._by_descriptor.clear()
 
     def _release(self, deadline: float) -> None:
+        if self._thread is not None:
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+            os.close(self._wake)
         self._hang_up()
         if self._pool is not None:
             self._pool.stop(deadline)
