@@ -26,10 +26,13 @@ class Channel {
 
 const HELLO = "id: 7-a\nevent: begin\ndata: {}\n\n";
 let isGood = true;
+let refused = 0; // the status with which streams are refused; 0 where nobody answers, 200 where they are not
 let ends: (() => void)[] = [];
 
 function service(path: string): Promise<Response> {
   if (!path.endsWith("/events")) return Promise.resolve(Response.json({ name: "ann", role: "operator" }));
+  if (refused === 0) return Promise.reject(new TypeError("Failed to fetch"));
+  if (refused !== 200) return Promise.resolve(Response.json({}, { status: refused }));
   if (!isGood) return Promise.resolve(Response.json({}, { status: 401 }));
   const body = new ReadableStream({
     start(stream) {
@@ -48,6 +51,7 @@ async function settle(ms = 0): Promise<void> {
 
 beforeEach(() => {
   isGood = true;
+  refused = 200;
   ends = [];
   Channel.all = [];
   let holder: unknown;
@@ -108,6 +112,30 @@ test("what turned everybody away for a moment lets them go on by itself, without
   endStreams(); // a stream that only ends, as where its reader was slow
   await settle(1_000);
   expect(tabs.map(({ live }) => live.signIns.value)).toEqual(before.map((count) => count + 1));
+});
+
+test("a service is back when it tells what changes, and not when a standby answers in its place", async () => {
+  const tabs = await twoTabs();
+  const said = () => tabs.map(({ live }) => [live.connection.value, live.cameBackAt.value !== null]);
+  refused = 0;
+  endStreams();
+  await settle(1_000);
+  expect(said()).toEqual([
+    ["lost", false],
+    ["lost", false],
+  ]);
+  refused = 503;
+  await settle(4_000);
+  expect(said()).toEqual([
+    ["polling", false],
+    ["polling", false],
+  ]);
+  refused = 200;
+  await settle(4_000);
+  expect(said()).toEqual([
+    ["live", true],
+    ["live", true],
+  ]);
 });
 
 test("who signs out in one tab is signed out in the others", async () => {

@@ -43,6 +43,7 @@ const watchers = new Map<Topic, Set<Watcher>>();
 let channel: BroadcastChannel | undefined;
 let leading = false;
 let lastId = "";
+let wasLost = false;
 /** Of each experiment that a patch told of: what the service tells its outcomes by. */
 const outcomes = new Map<string, string>();
 let wake: () => void = () => {};
@@ -116,10 +117,14 @@ function enter(state: Connection): void {
   if (state === "lost") lostSince.value = serviceNow();
   else if (state !== "connecting" && before === "lost") {
     lostSince.value = null;
-    cameBackAt.value = Date.now();
     giveUpReads();
     notify(["*"], true);
   } else if (state === "live" && before === "polling") notify(["*"], true); // what was refused until now
+  if (state === "lost") wasLost = true;
+  else if (state === "live" && wasLost) {
+    wasLost = false; // not before: who answers, and has no stream, may be a standby
+    cameBackAt.value = Date.now();
+  }
 }
 
 function notify(topics: readonly Topic[], soon = false): void {
