@@ -422,6 +422,9 @@ except TypeError as error:
     assert re.search(r"thread 'of somebody' runs.*define them at the top level", done.stdout)
 
 
+@pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" in os.environ, reason="a thread of pytest-xdist is at work, beside which no fork is safe"
+)
 def test_a_second_loader_can_be_forked_beside_the_first() -> None:
     with (
         a_loader(Numbers(40), num_workers=1) as first,
