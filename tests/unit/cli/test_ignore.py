@@ -61,10 +61,24 @@ def ignored(lines: str, path: str, *, is_folder: bool = False) -> bool:
         ("a[!b]c", "a/c", False),
         ("a\\", "a", False),
         ("!c\nb/\n!c", "c/b", False),
+        (r"\*", "a", False),
+        (r"\*", "*", True),
+        ("a*b*c", "abxbc", True),
+        ("a*b*c", "abxcb", False),
+        ("a*a/*b", "aba/ab", True),
+        ("**/a*/**/b/**/c", "a/b/a/x/b/b/c", True),
+        ("**/a/**/b/c", "a/b/b/c", True),
+        ("**/a/**/b/c", "b/a/c", False),
+        ("a\\ ", "a ", True),
     ],
 )
 def test_a_rule_decides_as_git_does(lines: str, path: str, *, expected: bool) -> None:
     assert ignored(lines, path) is expected
+
+
+@pytest.mark.parametrize("line", ["*a" * 40 + "*b", "/" + "**/a*/" * 40 + "b", "**/*a*/" * 40 + "b"])
+def test_a_rule_of_many_stars_is_decided_at_once(line: str) -> None:
+    assert not ignored(line, "a" * 200 + "/a" * 200)  # which took longer than the universe has, with all ways tried
 
 
 def test_a_rule_that_ends_with_a_slash_speaks_of_folders_only() -> None:

@@ -99,20 +99,18 @@ def read_rules(root: Path, folder: str) -> list[Rule]:
 
 def parse_rule(line: str, folder: str = "") -> Rule | None:
     """None for an empty line or a comment."""
-    text = re.sub(r"(?<!\\)\s+$", "", line)
+    text = line.rstrip()
+    text += line[len(text) :][:1] if text.endswith("\\") else ""
     if not text or text.startswith("#"):
         return None
     is_negated = text.startswith("!")
-    text = text[1:] if is_negated else text.removeprefix("\\")
+    text = text.removeprefix("!")
     is_for_folders = text.endswith("/")
     text = text.rstrip("/")
     if not text:
         return None
     # A slash at the beginning or in the middle ties the pattern to this folder; else it holds at any depth.
-    is_tied = "/" in text
-    expression = _expression(text.lstrip("/"))
-    if not is_tied:
-        expression = "(?:.*/)?" + expression
+    expression = _expression(text.lstrip("/") if "/" in text else f"**/{text}")
     pattern = re.compile(expression, re.DOTALL)
     return Rule(folder=folder, pattern=pattern, is_negated=is_negated, is_for_folders=is_for_folders)
 
@@ -132,31 +130,56 @@ _CLASSES = {
 
 
 def _expression(text: str) -> str:
-    """``text`` as a regular expression, which matches nothing where git says that the pattern is invalid."""
-    parts = []
+    """``text`` as a regular expression, which matches nothing where git says that the pattern is invalid.
+
+    What stands between two wildcards is taken where it is found first, and looked for nowhere else: whatever follows is
+    found behind that place, too. So the time grows with the path and the pattern, and not with the power of its stars.
+    """
+    parts: list[str] = []  # each ends where any number of folders may follow
+    part, name = "", [""]  # the last of them, and the name of it that is being read: what is between its stars
     for token in _TOKENS.finditer(text):
         match token.lastgroup:
             case "everything":
-                parts.append(".+")
+                part = ".+"
             case "any_folders":
-                parts.append("(?:.*/)?")
-            case "below":
-                parts.append("/.+")
+                parts.append(part)
+                part = ""
             case "star":
-                parts.append("[^/]*")
-            case "one":
-                parts.append("[^/]")
-            case "set" if set(re.findall(r"\[:([a-z]+):\]", token["set"])) <= _CLASSES.keys():
-                parts.append(f"(?!/)[{'^' if token['negation'] else ''}{_set(token['set'])}]")
-            case "escaped":
-                parts.append(re.escape(token["escaped"]))
-            case "set":
-                parts.append(_NOTHING)  # of an unknown class
-            case _ if token[0] in {"[", "\\"}:
-                parts.append(_NOTHING)  # a set that is never closed, or a backslash at the end
+                name.append("")
+            case "below":
+                part, name = f"{part}{_name(name)}/.+", [""]
+            case _ if token[0] in {"/", "\\/"}:
+                part, name = f"{part}{_name(name)}/", [""]
             case _:
-                parts.append(re.escape(token[0]))
-    return "".join(parts)
+                name[-1] += _sign(token)
+    part += _name(name)
+    if not parts:
+        return part
+    return parts[0] + "".join(f"(?>(?:[^/]*/)*?{middle})" for middle in parts[1:]) + "(?:.*/)?" + part
+
+
+def _name(between: list[str]) -> str:
+    """Of a file or a folder, by what is ``between`` its stars."""
+    first, *middle = between
+    if not middle:
+        return first
+    return first + "".join(f"(?>[^/]*?{fixed})" for fixed in middle[:-1]) + "[^/]*" + middle[-1]
+
+
+def _sign(token: re.Match[str]) -> str:
+    match token.lastgroup:
+        case "one":
+            return "[^/]"
+        case "set" if set(re.findall(r"\[:([a-z]+):\]", token["set"])) <= _CLASSES.keys():
+            return f"(?!/)[{'^' if token['negation'] else ''}{_set(token['set'])}]"
+        case "escaped":
+            return re.escape(token["escaped"])
+        case "set":
+            return _NOTHING  # of an unknown class
+        case _ if token[0] in {"[", "\\"}:
+            return _NOTHING  # a set that is never closed, or a backslash at the end
+        case _:
+            return re.escape(token[0])
 
 
 def _set(text: str) -> str:
