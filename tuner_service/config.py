@@ -20,6 +20,7 @@ from tuner_service.domain.errors import Fault, InputError
 from tuner_service.executor_options import ExecutorOptions, parse_executor
 
 PROJECT_FILE = "tuner.toml"
+SQLITE_SCHEME = "sqlite:///"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,8 +269,7 @@ class Settings:
     @property
     def database_file(self) -> Path | None:
         """The file of an SQLite database; None for another database."""
-        prefix = "sqlite:///"
-        return Path(self.db.removeprefix(prefix)) if self.db.startswith(prefix) else None
+        return Path(self.db.removeprefix(SQLITE_SCHEME)) if self.db.startswith(SQLITE_SCHEME) else None
 
 
 def resolve_settings(
@@ -400,10 +400,12 @@ def default_home(environment: Mapping[str, str]) -> Path:
 
 
 def database_url(value: str, *, folder: Path) -> str:
-    """A URL as it is; a file as the URL of its absolute path."""
-    if "://" in value:
+    """A URL as it is; a file, also one that a URL names, as the URL of its absolute path without links: whatever is
+    looked for beside a database lies beside the file itself."""
+    file = value.removeprefix(SQLITE_SCHEME)
+    if "://" in file:
         return value
-    return f"sqlite:///{(folder / Path(value).expanduser()).resolve()}"
+    return f"{SQLITE_SCHEME}{(folder / Path(file).expanduser()).resolve()}"
 
 
 def _user_file(environment: Mapping[str, str]) -> Path:

@@ -75,6 +75,13 @@ def test_paths_are_relative_to_the_folder_and_a_database_may_be_a_url(tmp_path: 
     assert resolve(tmp_path, TUNER_DB="postgresql://host/db").database_file is None
 
 
+@pytest.mark.parametrize("named", ["{folder}/link.db", "sqlite:///{folder}/link.db", "link.db", "sqlite:///link.db"])
+def test_a_database_is_the_file_that_links_lead_to_however_it_is_named(tmp_path: Path, named: str) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "there" / "tuner.db")
+
+    assert resolve(tmp_path, TUNER_DB=named.format(folder=tmp_path)).database_file == tmp_path / "there" / "tuner.db"
+
+
 @pytest.mark.parametrize(
     ("given", "used"), [("2GiB", 2 << 30), ("800 MiB", 800 << 20), ("256mib", 256 << 20), ("0", 0)]
 )

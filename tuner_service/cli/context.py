@@ -30,7 +30,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 def home_around(file: Path) -> Path:
     """The home of a database file that was copied somewhere: its folder if it looks like one, else one beside it."""
-    if not file.name:
+    if os.path.isdir(file):  # noqa: PTH112  # False also where it may not be looked at
         raise CommandError(f"--db names a database file, not the folder {file}", ExitCode.USAGE)
     if file.name == "tuner.db":
         return file.parent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner_service.cli.context import database_of, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
-from tuner_service.config import Settings, database_url
+from tuner_service.config import SQLITE_SCHEME, Settings, database_url
 from tuner_service.setting_values import without_password
 
 FINDINGS_LIMIT = 100
@@ -93,9 +93,9 @@ def copy(source: str | None, target: str | None) -> int:
 
 def _address(named: str) -> str | Path:
     url = database_url(named, folder=Path.cwd())
-    if not url.startswith("sqlite:///"):
+    if not url.startswith(SQLITE_SCHEME):
         return url
-    file = Path(url.removeprefix("sqlite:///"))
+    file = Path(url.removeprefix(SQLITE_SCHEME))
     if file.is_dir():
         raise CommandError(f"{file} is a folder; name a database file in it", ExitCode.USAGE)
     return file
