@@ -113,15 +113,13 @@ def _dispatching(
     from tuner_service.service.events import EventHub
     from tuner_service.service.node_files import NodeFiles
     from tuner_service.service.runner import Runner
-    from tuner_service.storage.engine import open_store
 
     _import_json_tricks_alone()
     from tuner_service.workers.pool import WorkerPool
 
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
-        store = open_store(settings.db, clock, home=str(settings.home), url=url, waits=waits)
-        stack.callback(store.close)
+        store = _opened_store(settings, clock, stack, url=url, waits=waits)
         if waits is not None and settings.executor.has_local:
             executor.start()
         events = stack.enter_context(closing(EventHub(queries=store.queries, lineage=store.lineage, clock=clock)))
@@ -165,6 +163,19 @@ def _dispatching(
             commands=frozenset(wanted.commands),
             node_files=files,
         )
+
+
+def _opened_store(
+    settings: Settings, clock: SystemClock, stack: contextlib.ExitStack, *, url: str, waits: Callable[[], None] | None
+) -> SqlStore:
+    """The database, as its one active service, and the home folder as that of this database."""
+    from tuner_service.storage.engine import open_store
+    from tuner_service.storage.lock import HomeLock
+
+    store = open_store(settings.db, clock, home=str(settings.home), url=url, waits=waits)
+    stack.callback(store.close)
+    stack.callback(HomeLock.acquire(settings.home, store.lineage).release)
+    return store
 
 
 def _performer(  # noqa: PLR0913  # what effects are about

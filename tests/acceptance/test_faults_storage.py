@@ -171,10 +171,13 @@ def test_a_second_service_on_the_database_is_refused_and_disturbs_nothing(make_h
 
     same_home = home.ended("serve")
     other_home = other.ended("serve", "--db", str(home.home / "tuner.db"))
+    other_database = home.ended("serve", "--home", str(home.home), "--db", str(other.home / "tuner.db"))
 
     for refusal in (same_home, other_home):
         assert refusal.returncode != 0
         assert f"in use by process {holder}" in refusal.stderr
+    assert other_database.returncode != 0
+    assert "a service with another database works in the home folder" in other_database.stderr
     assert {a["pid"] for a in home.running(2)} == pids
     home.open_gate()
     home.completed()

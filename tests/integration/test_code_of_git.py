@@ -176,6 +176,29 @@ def test_links_of_a_ref_are_followed_inside_and_refused_outside(repository: Path
         trial_of(repository, "code: {git: main, folder: src}")
 
 
+def test_links_of_a_ref_that_lead_to_one_another_are_refused(repository: Path) -> None:
+    (repository / "src" / "one").symlink_to("two")
+    (repository / "src" / "two").symlink_to("one")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "links")
+
+    with pytest.raises(CommandError, match=r"one is a link to two, which leads back to it"):
+        trial_of(repository, "code: {git: HEAD, folder: src}")
+
+
+@pytest.mark.parametrize(
+    ("trial", "said"),
+    [
+        (r'code: {git: "a\0b"}', "has no commit"),
+        (r'code: {git: HEAD, folder: "a\0b"}', r"trial\.code\.folder: no file has the path"),
+        ("code: {git: HEAD, folder: ~no-such-user/x}", "begins with ~, and there is no such user"),
+    ],
+)
+def test_a_ref_or_a_folder_that_there_can_be_none_of_is_refused(repository: Path, trial: str, said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        trial_of(repository, trial)
+
+
 @pytest.mark.parametrize("ref", ["no-such", "--output=/tmp/x", "main:src", "v1..v2"])
 def test_what_is_no_commit_is_refused_by_name(repository: Path, ref: str) -> None:
     with pytest.raises(CommandError, match="has no commit"):

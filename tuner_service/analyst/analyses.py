@@ -26,6 +26,7 @@ from tuner_service.domain.objectives import Reported, front, hypervolume, losses
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import OWN_FAILURES, Parameters, TrialStatus
 from tuner_service.domain.values import flattened
+from tuner_service.domain.wording import counted
 from tuner_service.ports import TrialEntry
 from tuner_service.service.questions import Check
 from tuner_service.service.views import View, objective_view, plain
@@ -157,7 +158,7 @@ class Analyses:
         """How much each parameter matters for one objective, the first unless ``metric`` names another."""
         asked = self.importance_input(metric)
         count, shares = len(asked["losses"]), {}
-        message = f"{count} trials have a value; with {TRIALS_LEAST} it can be told"
+        message = f"{counted(count, 'trial')} with a value; with {TRIALS_LEAST} it can be told"
         if count >= TRIALS_LEAST:
             space = parse_search_space(dict(self.search_space))
             message, shares = "", importance(space, asked["parameters"], asked["losses"])
@@ -257,8 +258,8 @@ def outlook(losses_so_far: Sequence[float], left: int | None) -> View | None:
 
 
 def _advice(chance: float, *, more: int, since: int, left: int | None) -> str:
-    what = f"the {more} trials left" if left else f"{more} more trials"
-    odds = f"about {chance:.0%} for {what} to beat the best, which has stood for {since} trials"
+    what = f"the {counted(more, 'trial')} left" if left else f"{counted(more, 'more trial')}"
+    odds = f"about {chance:.0%} for {what} to beat the best, which has stood for {counted(since, 'trial')}"
     if chance >= 0.6:
         return f"worth going on: {odds}"
     if chance >= 0.3:

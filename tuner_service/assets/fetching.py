@@ -25,25 +25,45 @@ RETRIES = 2  # of a piece that is damaged on its way
 
 
 def get_asset(client: Client, reference: str, target: Path, *, told: Told = lambda what, done, total: None) -> Path:  # noqa: ARG005  # says nothing
-    """The asset's files in the new folder ``target``; what came already is not fetched again."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    """The asset's files in the new folder ``target``; what came already is not fetched again.
+
+    Where it cannot come to lie there, that is said before anything is fetched.
+    """
+    target = _without_link(target)
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise AssetSourceError(f"{target} is there already; name a folder that is new or empty")
     if target.exists() and target.samefile("."):  # whoever is there would stay in one that is gone
         raise AssetSourceError(f"{target} is the folder that this was started in; name a new one, such as ./fetched")
     view = client.asset(reference)
-    files = _manifest(client, view["id"])
     # Of this asset and no other: files of two that share a path and a size cannot be told apart by these.
     partial = target.with_name(f"{target.name}.{view['id'][:16]}{PARTIAL}")
     partial.mkdir(parents=True, exist_ok=True)
     with _alone_in(partial):
+        if target.exists():
+            _remove_empty(target)
+        files = _manifest(client, view["id"])
         _remove_strays(partial, {file.path for file in files})
         _Fetching(client, partial, told, total=sum(file.size for file in files)).run(files)
         sync_filesystem(str(partial))
-        if target.exists():
-            target.rmdir()
         partial.replace(target)
     sync_folder(str(target.parent))
     return target
+
+
+def _without_link(target: Path) -> Path:
+    """The folder that a link means: it is replaced, and the link stays."""
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
+def _remove_empty(folder: Path) -> None:
+    """What comes takes its place as a whole: AssetSourceError where it stays, as a file system that is mounted does."""
+    try:
+        folder.rmdir()
+    except OSError as error:
+        raise AssetSourceError(
+            f"{folder} cannot be replaced ({error.strerror}); name a folder that is not there yet, such as "
+            f"{folder / 'fetched'}"
+        ) from error
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class SourceFile:
 def list_files(source: Path, *, is_ignored: IsIgnored | None = None) -> list[SourceFile]:
     """Of a folder, or the one file that ``source`` is. AssetSourceError names what cannot be part of an asset."""
     try:
-        root = source.resolve(strict=True)
+        root = Path(os.path.realpath(source, strict=True))
         if root.is_dir():
             return list(_walk(root, is_ignored or (lambda path, is_folder: False)))  # noqa: ARG005  # leaves nothing out
         status = root.stat()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 from tuner_service.cli.argument_types import NO_BOUND
@@ -22,6 +23,16 @@ def budget_of(arguments: argparse.Namespace) -> Row:
     """With null for what is to have no bound."""
     budget = {name: None if value == NO_BOUND else value for name, value in given(arguments, BUDGET).items()}
     return {"budget": budget} if budget else {}
+
+
+def assigned(text: str) -> tuple[str, str, str]:
+    """Of NAME=VALUE the name, the sign and the rest; a name with the sign in it is a JSON string, ``"a=b"=1``."""
+    if text.startswith('"'):
+        with suppress(ValueError):
+            name, end = json.JSONDecoder().raw_decode(text)
+            if text.startswith("=", end):
+                return name, "=", text[end + 1 :]
+    return text.partition("=")
 
 
 def metric_of(text: str) -> Any:

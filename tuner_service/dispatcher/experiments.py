@@ -33,6 +33,7 @@ from tuner_service.domain.experiment import (
 )
 from tuner_service.domain.resources import DEFAULT_GROUP
 from tuner_service.domain.trial import TrialReason, TrialStatus
+from tuner_service.domain.wording import counted
 
 WANTED_BOUND = "its budget needs trials, or a duration, or both, unless its tuner is grid; one training needs trials"
 
@@ -167,7 +168,8 @@ def end_again(step: Step, xs: ExperimentState) -> None:
         launching.begin_stop(step, xs, target, Why(reason=ExperimentReason.REQUESTED, message=f"{done}; stopped"))
     elif target is ExperimentStatus.FAILED:
         message = (
-            f"{done}; {experiment.failures} trials failed, and the budget's limit of failures is {budget.failures}"
+            f"{done}; {counted(experiment.failures, 'trial')} failed, and the budget's limit of failures is "
+            f"{budget.failures}"
         )
         launching.begin_stop(step, xs, target, Why(reason=ExperimentReason.TOO_MANY_FAILURES, message=message))
     elif budget.duration_s is not None and experiment.running_s >= budget.duration_s:
@@ -292,6 +294,12 @@ def may_have(spec: ExperimentSpec, budget: Budget) -> bool:
     return ends_itself or budget.trials is not None or budget.duration_s is not None
 
 
+def nothing_left(spec: ExperimentSpec) -> str:
+    """Why a tuner that has said so proposes no more, for people."""
+    is_grid = spec.tuner.name == "grid"
+    return "every point of the search space was tried" if is_grid else "the tuner has nothing left to propose"
+
+
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
 def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
     """The budget with what is wanted. Fewer trials than it has already are refused."""
@@ -299,8 +307,8 @@ def _raised(xs: ExperimentState, wanted: BudgetRaise) -> Budget:
     used = used_trials(experiment)
     if wanted.trials is not None and wanted.trials < used:
         raise ConflictError(
-            f"experiment {experiment.id} has {used} trials of its budget already, so {wanted.trials} are too few; "
-            f"to end it now, use `tuner stop {experiment.id}`"
+            f"experiment {experiment.id} has {counted(used, 'trial')} of its budget already, so {wanted.trials} "
+            f"are too few; to end it now, use `tuner stop {experiment.id}`"
         )
     return budget
 
@@ -316,12 +324,12 @@ def _lack_of_room(xs: ExperimentState, budget: Budget, *, of_added: bool = True)
     )
     if experiment.exhausted and not interrupted:
         return ConflictError(
-            f"experiment {experiment.id} has tried every point of its search space; change that to a "
+            f"experiment {experiment.id} cannot go on: {nothing_left(experiment.spec)}; change its search space to a "
             "larger one first, or start a new experiment"
         )
     out_of_time = budget.duration_s is not None and experiment.running_s >= budget.duration_s
     if out_of_time or not (interrupted or has_budget(experiment, budget)):
-        spent = f"{budget.duration_s:g} s" if out_of_time else f"{budget.trials} trials"
+        spent = f"{budget.duration_s:g} s" if out_of_time else counted(budget.trials or 0, "trial")
         option = "--duration" if out_of_time else "--trials"
         return ConflictError(
             f"experiment {experiment.id} is completed: its budget of {spent} is used up; "

@@ -35,8 +35,8 @@ def removed(step: Step, command: NodeRemoved) -> list[ExperimentState]:
     found = running_on(step, command.agent_id)
     if found and not command.force:
         raise ConflictError(
-            f"{len(found)} trials run on agent {command.agent_id!r}; drain it first, or let them be lost there "
-            "and go on elsewhere with --force",
+            f"{'1 trial runs' if len(found) == 1 else f'{len(found)} trials run'} on agent {command.agent_id!r}; drain "
+            "it first, or let what runs there be lost and go on elsewhere with --force",
             ("drain",),
         )
     step.state.let_node_go(command.agent_id)

@@ -18,6 +18,7 @@ from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, Why
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import TrialReason, TrialStatus
+from tuner_service.domain.wording import counted
 
 
 def advance(step: Step, xs: ExperimentState) -> None:
@@ -129,7 +130,7 @@ def _mind_failures(step: Step, xs: ExperimentState) -> None:
         return
     budget = experiment.spec.budget
     if experiment.failures >= budget.failures:
-        message = f"{experiment.failures} trials failed, which is the budget's limit of failures"
+        message = f"{counted(experiment.failures, 'trial')} failed, which is the budget's limit of failures"
         why = Why(reason=ExperimentReason.TOO_MANY_FAILURES, message=message)
         launching.begin_stop(step, xs, ExperimentStatus.FAILED, why)
     elif experiment.same_errors >= max(budget.parallel, IDENTICAL_FAILURES_LEAST):
@@ -187,13 +188,14 @@ def _mind_end(step: Step, xs: ExperimentState) -> None:
     if experiment.status is not ExperimentStatus.RUNNING or xs.has_untold or xs.requests:
         return
     if experiment.exhausted:
-        why = Why(reason=ExperimentReason.SPACE_EXHAUSTED, message="every point of the search space was tried")
+        why = Why(reason=ExperimentReason.SPACE_EXHAUSTED, message=experiments.nothing_left(experiment.spec))
         if experiment.spec.advisor is not None:
             why = Why(reason=ExperimentReason.ADVISOR_DONE, message="the advisor has nothing left to run")
         rungs.give_up_all(step, xs)
         experiments.complete(step, xs, why)
     elif not experiments.has_budget(experiment):
-        message = f"all {experiment.spec.budget.trials} trials are done"
+        trials = experiment.spec.budget.trials
+        message = "the one trial is done" if trials == 1 else f"all {trials} trials are done"
         rungs.give_up_all(step, xs)
         experiments.complete(step, xs, Why(reason=ExperimentReason.BUDGET_REACHED, message=message))
     else:  # only a tuner that waits is not asked for more

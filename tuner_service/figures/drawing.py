@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tuner_service.domain.wording import counted
 from tuner_service.figures.style import BLUE, ORANGE, RED, Bar, Line, draw_bars, draw_lines, role_of, styled
 from tuner_service.service.questions import AXES_SHOWN
 
@@ -85,7 +86,7 @@ def draw_curves(figure: Any, views: Views) -> None:
     draw_lines(axes, lines, best=f"trial {best_number}, the best")
     _whole_numbers(axes)
     left_out = f", {view['left_out']:,} left out" if view["left_out"] else ""
-    _titled(axes, f"Learning curves of {view['id']}: {len(lines)} trials{left_out}", "step", view["metric"])
+    _titled(axes, f"Learning curves of {view['id']}: {counted(len(lines), 'trial')}{left_out}", "step", view["metric"])
     _legend(axes)
 
 
@@ -148,7 +149,7 @@ def draw_parallel(figure: Any, views: Views) -> None:
         axes.text(place, -0.03, low, ha="center", va="top", fontsize=7)
         axes.text(place, 1.03, high, ha="center", va="bottom", fontsize=7)
     figure.colorbar(drawn, ax=axes, label=metric, extend="both")
-    _titled(axes, f"{len(shown)} trials of {views['best']['id']}", "", "")
+    _titled(axes, f"{counted(len(shown), 'trial')} of {views['best']['id']}", "", "")
 
 
 def _scale(column: Sequence[Any], shown: Sequence[int]) -> tuple[list[float], str, str]:

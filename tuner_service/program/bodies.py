@@ -10,7 +10,7 @@ from typing import Any
 from tuner_service.cli.argument_types import NO_BOUND
 from tuner_service.cli.files.experiment_file import check_readable, code_of, names_asset, parse_file, with_code
 from tuner_service.cli.files.nni_file import is_nni
-from tuner_service.cli.files.places import KINDS, is_path
+from tuner_service.cli.files.places import KINDS, is_path, local_path
 from tuner_service.client import Client
 from tuner_service.program.errors import UsageError, as_tuner_errors, usage_error
 from tuner_service.program.functions import packed_function
@@ -69,7 +69,7 @@ def resume_body(
         body["algorithm_timeout"] = plain(algorithm_timeout, "/algorithm_timeout")
     if code is not None:
         with as_tuner_errors():
-            body |= code_of(Path(code).expanduser().resolve())
+            body |= code_of(Path(_here(code, "code")))
     return body
 
 
@@ -135,7 +135,7 @@ def _placed(name: str, value: Any) -> Any:
     if name == "code":
         return _code_placed(value)
     if name in KINDS and isinstance(value, Mapping):
-        return {parameter: _input_placed(item) for parameter, item in value.items()}
+        return {parameter: _input_placed(item, f"{name}.{parameter}") for parameter, item in value.items()}
     return value
 
 
@@ -143,34 +143,34 @@ def _code_placed(value: Any) -> Any:
     """A text is a folder, as in a file, unless it names an asset."""
     match value:
         case os.PathLike():
-            return _here(value)
+            return _here(value, "code")
         case str() if value and not names_asset(value, Path.cwd()):
-            return _here(value)
+            return _here(value, "code")
         case {"git": _, "folder": str() | os.PathLike() as folder}:
-            return {**value, "folder": _here(folder)}
+            return {**value, "folder": _here(folder, "code.folder")}
         case {"path": str() | os.PathLike() as path}:
-            return {**value, "path": _here(path)}
+            return {**value, "path": _here(path, "code.path")}
         case _:
             return value
 
 
-def _input_placed(value: Any) -> Any:
+def _input_placed(value: Any, what: str) -> Any:
     """A text names an asset, whatever lies here, unless it is written as a path: ./digits."""
     match value:
         case os.PathLike():
-            return _here(value)
+            return _here(value, what)
         case str() if is_path(value):
-            return _here(value)
+            return _here(value, what)
         case {"path": str() | os.PathLike() as path}:
-            return {**value, "path": _here(path)}
+            return {**value, "path": _here(path, what)}
         case list() | tuple():
-            return [_input_placed(item) for item in value]
+            return [_input_placed(item, what) for item in value]
         case _:
             return value
 
 
-def _here(path: str | os.PathLike[str]) -> str:
-    return os.path.realpath(Path(path).expanduser())
+def _here(path: str | os.PathLike[str], what: str) -> str:
+    return os.path.realpath(local_path(os.fspath(path), what))
 
 
 def _with_function(body: Body, function: Callable[..., Any], folder: Path) -> Body:

@@ -111,6 +111,7 @@ class Experiments:
     knows_nodes: bool = True  # else agents are connected to another service, which alone can say of them
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
+    retrying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while all failed ones are looked up and added
     _creating: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # by their keys
     _outcomes: Outcomes = field(init=False)
     _waiting: int = 0  # requests that wait for an end

@@ -134,10 +134,13 @@ class LiveChanges:
     async def retry_failed(self, experiment_id: ExperimentId, numbers: Sequence[int] | None) -> list[int]:
         """New trials for ``numbers``, or for every failed trial that was not tried again yet."""
         if numbers is None:
-            trials = await asyncio.to_thread(self._failed_trials, experiment_id)
-        else:
-            find = self.experiments.find_trial
-            trials = [await asyncio.to_thread(find, experiment_id, number) for number in dict.fromkeys(numbers)]
+            async with self.experiments.retrying:  # who asks for it twice at once has each tried again once
+                return await self._retry_all(experiment_id, await asyncio.to_thread(self._failed_trials, experiment_id))
+        find = self.experiments.find_trial
+        trials = [await asyncio.to_thread(find, experiment_id, number) for number in dict.fromkeys(numbers)]
+        return await self._retry_all(experiment_id, trials)
+
+    async def _retry_all(self, experiment_id: ExperimentId, trials: Sequence[Trial]) -> list[int]:
         added: list[int] = []
         for trial in trials:
             try:
@@ -233,6 +236,9 @@ class LiveChanges:
     def _results_of(self, experiment_id: ExperimentId, source_id: ExperimentId) -> list[Result]:
         objective = self.experiments.find(experiment_id).spec.objective
         other = self.experiments.queries.experiment(source_id)
+        if source_id == experiment_id:
+            message = "is the experiment itself, whose tuner knows its results already"
+            raise InputError([Fault(pointer="/experiment", message=message)])
         if other is None:
             raise InputError([Fault(pointer="/experiment", message=f"there is no experiment {source_id!r}")])
         if other.spec.objective != objective:

@@ -1,9 +1,10 @@
-"""One active service per database: a lock that the kernel gives back when the process is gone."""
+"""One active service per database, and one database per home: locks that the kernel gives back with the process."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tuner_service.domain.errors import InUseError, StorageError
@@ -75,3 +76,51 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+class HomeLock:
+    """One database at a time in a home folder: its agent, its tokens and its address are one service's.
+
+    The active service of a database and its standbys share it. The file ``service.lock`` stays; its text says which
+    database they are of.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, home: Path, lineage: str) -> HomeLock:
+        """InUseError where a service of another database works in it. A file system without locks gives none."""
+        path = home / "service.lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise StorageError(f"the lock file {path} cannot be opened: {exc.strerror}; check its permissions") from exc
+        lock = cls(descriptor)
+        try:
+            _note_lineage(descriptor, lineage)
+            is_ours = os.pread(descriptor, len(lineage) + 1, 0).decode(errors="replace") == lineage
+        except OSError:
+            return lock
+        if not is_ours:
+            lock.release()
+            raise InUseError(
+                f"a service with another database works in the home folder {home}; end it with `tuner serve --stop "
+                f"--home {home}`, or name another folder with --home"
+            )
+        return lock
+
+    def release(self) -> None:
+        """Safe to repeat."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _note_lineage(descriptor: int, lineage: str) -> None:
+    """In a file that nobody holds; shared with whoever does."""
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, lineage.encode(), 0)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)

@@ -129,6 +129,17 @@ def test_a_file_with_the_longest_name_there_is_comes_back(
         assert content(get_asset(client, "digits", tmp_path / target)) == content(folder)
 
 
+def test_it_comes_into_the_folder_that_a_link_means(near: Client, source: Path, tmp_path: Path) -> None:
+    add_asset(near, an_addition(source))
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+
+    get_asset(near, "digits", tmp_path / "link")
+
+    assert (tmp_path / "link").is_symlink()
+    assert content(tmp_path / "disk") == content(source)
+
+
 def test_from_this_machine_nothing_is_sent_and_no_file_is_a_persons(
     api: ApiService, near: Client, source: Path
 ) -> None:

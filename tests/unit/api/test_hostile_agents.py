@@ -465,6 +465,20 @@ def test_files_of_others_are_neither_given_nor_taken() -> None:
     asyncio.run(attack())
 
 
+def test_a_folder_of_its_own_is_no_file() -> None:
+    async def ask() -> None:
+        world = await a_world()
+        client = ApiClient(app=world.client.app, headers={"authorization": f"Bearer {world.socket.token}"})
+        place = f"checkpoints/{world.own}/1/1-{world.attempt(world.own).nonce}/x.ckpt"
+        (world.home / "nodes" / place).mkdir(parents=True)
+
+        answer = await client.ask("GET", f"/api/v1/agents/{EVIL}/files/{place}")
+
+        assert answer.status_code == 404
+
+    asyncio.run(ask())
+
+
 def lying_places(world: World) -> list[str]:
     attempt, own = world.attempt(world.theirs), world.attempt(world.own)
     theirs = f"{world.theirs}/1/1-{attempt.nonce}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -16,6 +17,7 @@ from tests.builders import a_metric, a_trial
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ExperimentCreated, OutcomesImported
 from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.live_changes import LiveChanges
 
 NARROW = {"lr": {"_type": "uniform", "_value": [0.001, 0.002]}}
 
@@ -193,11 +195,12 @@ def test_faults_of_a_nested_choice_stand_at_their_places(api: ApiService) -> Non
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/parameters/layer/kernel"]
 
 
-def test_failed_trials_are_tried_again_once_each(api: ApiService, path: str) -> None:
+def with_failed(api: ApiService, path: str, *, count: int) -> list[int]:
+    """The numbers of so many trials that failed, before one that waits."""
     experiment_id = path.rpartition("/")[2]
-    for lr in (0.01, 0.02, 0.03):
-        api.client.post(f"{path}/trials", json={"parameters": {"lr": lr}})
-    failed = [trial["number"] for trial in api.client.get(f"{path}/trials").json()["items"][:2]]
+    for number in range(1, count + 2):
+        api.client.post(f"{path}/trials", json={"parameters": {"lr": number / 100}})
+    failed = [trial["number"] for trial in api.client.get(f"{path}/trials").json()["items"][:count]]
     for number in failed:
         api.client.post(f"/api/v1/trials/{experiment_id}/{number}/stop")
         ended = api.queries.trial(experiment_id, number)
@@ -205,6 +208,11 @@ def test_failed_trials_are_tried_again_once_each(api: ApiService, path: str) -> 
         changes = Changes()
         changes.trials[experiment_id, number] = replace(ended, status=TrialStatus.FAILED)
         api.store.commit(changes)
+    return failed
+
+
+def test_failed_trials_are_tried_again_once_each(api: ApiService, path: str) -> None:
+    failed = with_failed(api, path, count=2)
 
     first = api.client.post(f"{path}/trials/retry", json={})
     second = api.client.post(f"{path}/trials/retry", json={})
@@ -215,6 +223,17 @@ def test_failed_trials_are_tried_again_once_each(api: ApiService, path: str) -> 
     assert [trial["parameters"]["lr"] for trial in retried] == [0.01, 0.02]
     assert {trial["source"] for trial in retried} == {"retry"}
     assert second.json()["items"] == []
+
+
+def test_failed_trials_are_tried_again_once_where_two_ask_for_it_at_once(api: ApiService, path: str) -> None:
+    experiment_id = path.rpartition("/")[2]
+    with_failed(api, path, count=3)
+    changes = LiveChanges(experiments=api.services.experiments)
+
+    async def both() -> list[list[int]]:
+        return await asyncio.gather(*(changes.retry_failed(experiment_id, None) for _ in range(2)))
+
+    assert sorted(map(len, asyncio.run(both()))) == [0, 3]
 
 
 def test_a_trial_that_has_not_ended_is_not_tried_again(api: ApiService, path: str) -> None:
@@ -281,7 +300,8 @@ def test_what_an_earlier_experiment_found_is_imported_as_far_as_it_fits(api: Api
 def test_an_experiment_with_another_objective_or_none_at_all_is_not_imported(api: ApiService, path: str) -> None:
     other = api.create(a_body(objective={"metric": "loss", "goal": "minimize"}))
 
-    for source, said in ((other, "another objective"), ("nobody", "no experiment")):
+    itself = path.rpartition("/")[2]
+    for source, said in ((other, "another objective"), ("nobody", "no experiment"), (itself, "the experiment itself")):
         answer = api.client.post(f"{path}/import", json={"experiment": source})
         assert answer.status_code == 422
         assert said in answer.json()["errors"][0]["detail"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import inspect
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +169,45 @@ def test_code_beyond_the_limit_names_the_limit_and_the_largest_files(
     with pytest.raises(CommandError, match=r"16 MiB are taken.*weights\.bin \(16\.0 MiB\).*\.tunerignore") as caught:
         pack_folder(tmp_path)
     assert caught.value.code is ExitCode.USAGE
+
+
+def test_folders_in_one_another_are_packed_however_deep_they_are(tmp_path: Path) -> None:
+    depth, limit = 150, sys.getrecursionlimit()
+    place = tmp_path.joinpath(*["d"] * depth)
+    place.mkdir(parents=True)
+    (place / "a.py").touch()
+
+    sys.setrecursionlimit(len(inspect.stack()) + depth // 2)
+    try:
+        files = packed(tmp_path)
+    finally:
+        sys.setrecursionlimit(limit)
+
+    assert list(files) == [f"{'d/' * depth}a.py"]
+
+
+@pytest.mark.parametrize(
+    ("trial", "said"),
+    [
+        ({"code": "a\0b"}, r"trial\.code: no file has the path 'a\\x00b'"),
+        ({"code": "\ud800"}, r"trial\.code: no file has the path"),
+        ({"code": "~no-such-user/x"}, r"trial\.code: ~no-such-user/x begins with ~, and there is no such user"),
+        ({"datasets": {"data": "~no-such-user/x"}}, r"trial\.datasets\.data: ~no-such-user/x begins with ~"),
+        ({"models": {"m": [{"path": "\0"}]}}, r"trial\.models\.m: no file has the path"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_refused_by_its_field(tmp_path: Path, trial: dict[str, Any], said: str) -> None:
+    (tmp_path / "search.json").write_text(json.dumps({"trial": trial}))
+
+    with pytest.raises(CommandError, match=said):
+        read_body(str(tmp_path / "search.json"))
+
+
+def test_a_search_space_of_nnis_at_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nni.json").write_text(json.dumps({"trialCommand": "true", "searchSpaceFile": "a\0b"}))
+
+    with pytest.raises(CommandError, match="searchSpaceFile: no file has the path"):
+        read_body(str(tmp_path / "nni.json"))
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

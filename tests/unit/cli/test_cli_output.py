@@ -27,7 +27,7 @@ from tuner_service.cli.output.tables import (
     print_object,
     sparkline,
 )
-from tuner_service.cli.verbs import sessions
+from tuner_service.cli.verbs import sessions, start
 from tuner_service.cli.verbs.best import best_text
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
@@ -266,3 +266,13 @@ def test_a_session_says_the_role_that_it_has(role: str, said: str) -> None:
     (column,) = (column for column in sessions.COLUMNS if column.title == "ROLE")
 
     assert column.text({"role": role}) == said
+
+
+def test_a_draw_is_one_line_whatever_its_options_hold() -> None:
+    answer = {
+        "experiment": {"search_space": {"x": 1}},
+        "space_size": 2,
+        "samples": [{"prompt": "a\nb"}, {"prompt": "c"}],
+    }
+
+    assert start._dry_run_text(answer).splitlines()[-2:] == ["  prompt=a b", "  prompt=c"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tuner_service.cli.main import _parse
-from tuner_service.cli.typed import metric_of
+from tuner_service.cli.typed import assigned, metric_of
 from tuner_service.cli.verbs import tell
 
 
@@ -42,3 +42,14 @@ def test_a_metric_is_what_its_text_says(text: str, value: Any) -> None:
 
     assert (told["value"], told["values"]) == (value, {"loss": value})
     assert type(metric_of(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("lr=0.1", "lr", "0.1"), ("a=b=1", "a", "b=1"), ('"a=b"=1', "a=b", "1"), (r'"a\"=="="="', 'a"==', '"="'),
+        ('"a"b=1', '"a"b', "1"), ('"a=1', '"a', "1"), ("=1", "", "1"), ('""=1', "", "1"),
+    ],
+)  # fmt: skip
+def test_a_name_with_the_sign_in_it_is_written_in_quotes(text: str, name: str, value: str) -> None:
+    assert assigned(text) == (name, "=", value)

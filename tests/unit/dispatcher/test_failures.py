@@ -30,7 +30,7 @@ def test_failures_do_not_eat_the_budget(h: Harness) -> None:
         ExperimentStatus.COMPLETED,
         ExperimentReason.BUDGET_REACHED,
     )
-    assert "all 1 trials are done" in h.experiment.message
+    assert "the one trial is done" in h.experiment.message
 
 
 @pytest.mark.parametrize(

@@ -457,7 +457,7 @@ def test_an_exhausted_experiment_that_is_over_goes_on_with_a_larger_space(h: Har
     h.suggest_no_more()
     h.succeed(1)
     assert h.experiment.reason is ExperimentReason.SPACE_EXHAUSTED
-    with pytest.raises(ConflictError, match="change that to a larger one"):
+    with pytest.raises(ConflictError, match="change its search space to a larger one"):
         h.resume()
 
     h.change_space(**SPACE)

@@ -80,7 +80,7 @@ def test_a_node_with_trials_is_given_up_by_force_alone(h: Harness) -> None:
     h.started(1)
     h.connect(agent_id=OTHER)
 
-    with pytest.raises(ConflictError, match="1 trials run on agent"):
+    with pytest.raises(ConflictError, match="1 trial runs on agent"):
         remove(h)
     remove(h, force=True)
 

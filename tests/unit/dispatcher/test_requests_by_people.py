@@ -13,7 +13,7 @@ from trials.wire.messages import Forget, Launch, RemoveExperiment, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.domain.errors import ConflictError, NotFoundError, TunerServiceError
-from tuner_service.domain.experiment import CodeOrigin, ExperimentReason, ExperimentStatus
+from tuner_service.domain.experiment import AlgorithmSpec, CodeOrigin, ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import TrialReason, TrialStatus
 
 
@@ -174,7 +174,7 @@ def test_a_running_experiment_may_be_given_more(h: Harness) -> None:
 
 
 def test_a_completed_experiment_without_a_raised_budget_says_how_to_raise_it(h: Harness) -> None:
-    with pytest.raises(ConflictError, match="budget of 1 trials is used up; raise it with `tuner resume 8f3k2 --tri"):
+    with pytest.raises(ConflictError, match="budget of 1 trial is used up; raise it with `tuner resume 8f3k2 --tri"):
         completed(h).resume()
 
 
@@ -197,12 +197,17 @@ def test_a_lowered_parallelism_is_reached_as_trials_end(h: Harness) -> None:
     assert h.asked_for() == [4]
 
 
-def test_an_exhausted_space_cannot_be_resumed(h: Harness) -> None:
-    h.run(trials=1)
+@pytest.mark.parametrize(
+    ("tuner", "why"),
+    [("grid", "every point of the search space was tried"), ("batch", "the tuner has nothing left to propose")],
+)
+def test_an_exhausted_space_cannot_be_resumed(h: Harness, tuner: str, why: str) -> None:
+    h.run(trials=1, tuner=AlgorithmSpec(name=tuner))
     h.suggest_no_more()
     h.succeed(1)
 
-    with pytest.raises(ConflictError, match="has tried every point of its search space"):
+    assert h.experiment.message == why
+    with pytest.raises(ConflictError, match=f"cannot go on: {why}; change its search space"):
         h.resume(trials=100)
 
 

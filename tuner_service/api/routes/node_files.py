@@ -34,6 +34,8 @@ async def read_node_file(request: Request, agent_id: str, area: str, path: str, 
         return Response(headers={OFFSET: str(await asyncio.to_thread(files.offset, upload))})
     found = await asyncio.to_thread(files.readable, agent_id, area, path)
     if LOOK not in request.headers:
+        if not await asyncio.to_thread(found.is_file):
+            raise NotFoundError("file", f"{area}/{path}")  # a folder, or it was removed meanwhile
         return FileResponse(found, media_type=MEDIA_TYPE)
     try:
         if not found.is_dir():

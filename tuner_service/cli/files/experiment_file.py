@@ -18,7 +18,7 @@ from typing import Any
 from tuner_service.cli.files.git_code import ALLOW, COMMIT, POLICIES, archive_of, origin_of
 from tuner_service.cli.files.ignore import Rule, is_home, is_ignored, is_token, read_rules
 from tuner_service.cli.files.nni_file import from_nni, is_nni
-from tuner_service.cli.files.places import placed
+from tuner_service.cli.files.places import local_path, placed
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 
 MAX_CODE_BYTES = 16 << 20  # what the service takes; beyond, the error names the largest files
@@ -47,7 +47,7 @@ def read_body(file: str, *, name: str | None = None, note: str | None = None, co
     body = parse_file(file)
     folder = Path.cwd() if file == "-" else Path(file).resolve().parent
     if is_nni(body):
-        body, notes = from_nni(body, read_space=lambda name: _read_space(folder / name))
+        body, notes = from_nni(body, read_space=lambda name: _read_space(folder / local_path(name, "searchSpaceFile")))
         for sentence in notes:
             say(f"NNI: {sentence}")
     if name is not None:
@@ -78,7 +78,7 @@ def _with_code(trial: dict[str, Any], folder: Path, *, message: str, commits: bo
         return trial
     if names_asset(code, folder):
         return {**trial, "code": {"asset": code}}
-    place = folder / Path(code).expanduser()
+    place = folder / local_path(code, "trial.code")
     return {**trial, **code_of(place, policy=policy, message=message, commits=commits, large_too=True)}
 
 
@@ -113,7 +113,7 @@ def _code_at(code: dict[str, Any], folder: Path) -> dict[str, Any]:
     unknown = sorted(set(code) - {"git", "folder"})
     if unknown or not isinstance(ref, str) or not ref or not isinstance(place, str):
         raise CommandError("trial.code: should be {git: REF}, or {git: REF, folder: FOLDER}", ExitCode.USAGE)
-    data, origin = archive_of(folder / Path(place).expanduser(), ref)
+    data, origin = archive_of(folder / local_path(place, "trial.code.folder"), ref)
     return {"code": {"files": _files_in(data)}, "code_origin": origin}
 
 
@@ -127,8 +127,9 @@ def _files_in(archive: bytes) -> list[dict[str, Any]]:
                 continue
             try:
                 content = tar.extractfile(member)  # of a link: what it leads to in the archive
-            except KeyError as exc:
-                message = f"trial.code: {member.name} is a link to {member.linkname}, which is not in the code"
+            except (KeyError, RecursionError) as exc:  # links to one another are followed without end
+                where = "which is not in the code" if isinstance(exc, KeyError) else "which leads back to it"
+                message = f"trial.code: {member.name} is a link to {member.linkname}, {where}"
                 raise CommandError(message, ExitCode.USAGE) from exc
             if content is None:
                 raise CommandError(f"trial.code: {member.name} is neither a file nor a link to one", ExitCode.USAGE)
@@ -239,12 +240,19 @@ def _files_of(folder: Path) -> list[tuple[str, Path, int]]:
             ExitCode.USAGE,
         )
     files: list[tuple[str, Path, int]] = []
-    _walk(folder, "", [], files)
+    folders: list[tuple[str, list[Rule]]] = [("", [])]  # with the rules of those above it
+    while folders and len(files) <= 10 * MAX_CODE_FILES:  # far beyond the limit the error needs no exact count
+        path, rules = folders.pop()
+        folders += _look_into(folder, path, rules, files)
     return sorted(files)
 
 
-def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Path, int]]) -> None:
+def _look_into(
+    root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Path, int]]
+) -> list[tuple[str, list[Rule]]]:
+    """Adds its files; its folders, each with its rules."""
     rules = rules + read_rules(root, folder)
+    found: list[tuple[str, list[Rule]]] = []
     with os.scandir(root / folder) as entries:
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -253,13 +261,14 @@ def _walk(root: Path, folder: str, rules: list[Rule], files: list[tuple[str, Pat
                 continue
             if is_folder:
                 if not is_home(Path(entry.path)):
-                    _walk(root, path, rules, files)
+                    found.append((path, rules))
             elif is_token(Path(entry.path)):
                 _say_left_out(entry.path)
             elif (size := _size_of(root, path, entry)) is not None:
                 files.append((path, Path(entry.path), size))
             if len(files) > 10 * MAX_CODE_FILES:
-                return  # far beyond the limit already; the error needs no exact count
+                break
+    return found
 
 
 @functools.cache  # where a folder is packed twice, once to look at it

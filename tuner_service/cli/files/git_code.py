@@ -193,7 +193,7 @@ def _run(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
         )
     except FileNotFoundError as exc:
         raise NoGitError("there is no git on this machine") from exc
-    except (OSError, subprocess.TimeoutExpired) as exc:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:  # also of an argument that no process can be given
         raise GitError(str(exc)) from exc
     if done.returncode != 0:
         raise GitError(done.stderr.decode(errors="replace").strip()[:1_000] or f"git ended with {done.returncode}")

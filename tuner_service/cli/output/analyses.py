@@ -14,6 +14,7 @@ from tuner_service.cli.output.tables import (
     parameters_text,
 )
 from tuner_service.client import Client
+from tuner_service.domain.wording import counted
 
 BAR_WIDTH = 40
 SHOWN_BINS = 12  # of one slice in the terminal
@@ -41,7 +42,7 @@ def pareto_text(view: Row) -> str:
     right = [True] * (1 + len(metrics)) + [False]
     goals = ", ".join(f"{one['goal']} {one['metric']}" for one in view["objectives"])
     volume = f"hypervolume {number_text(view['hypervolume'])} up to {', '.join(map(number_text, view['reference']))}"
-    return f"{goals}: {len(view['front'])} trials that none other dominates; {volume}\n\n" + aligned(
+    return f"{goals}: {counted(len(view['front']), 'trial')} that none other dominates; {volume}\n\n" + aligned(
         titles, cells, right=right
     )
 

@@ -16,6 +16,7 @@ from tuner_service.cli.output.tables import (
     parameters_text,
     sparkline,
 )
+from tuner_service.domain.wording import counted
 
 RESOURCES_WIDTH = 60
 MAX_NAMES_SHOWN = 12  # of variables that trials are not given; JSON has all
@@ -192,7 +193,7 @@ def _output_text(view: Row) -> str | None:
         return None
     if output["asset"] is None:
         return f"nothing: {output['message']}"
-    left = f"{output['files']} files, {size_text(output['size'])}; `tuner get {view['id']} DIR` fetches them"
+    left = f"{counted(output['files'], 'file')}, {size_text(output['size'])}; `tuner get {view['id']} DIR` fetches them"
     return left if output["complete"] else f"{left}; not all: {output['message']}"
 
 
@@ -240,9 +241,9 @@ def pairs(values: Row) -> list[str]:
 
 
 def _budget_text(budget: Row) -> str:
-    parts = [f"{budget['trials']} trials" if budget["trials"] else "", f"{budget['parallel']} at a time"]
+    parts = [counted(budget["trials"], "trial") if budget["trials"] else "", f"{budget['parallel']} at a time"]
     parts += [f"{duration_text(budget['duration'])} of running" if budget["duration"] else ""]
-    return ", ".join(part for part in [*parts, f"at most {budget['failures']} failures"] if part)
+    return ", ".join(part for part in [*parts, f"at most {counted(budget['failures'], 'failure')}"] if part)
 
 
 def _algorithm_text(algorithm: Row | None) -> str:

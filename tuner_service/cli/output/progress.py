@@ -22,6 +22,7 @@ from tuner_service.cli.output.tables import (
     sparkline,
 )
 from tuner_service.client import Client, UnreachableError
+from tuner_service.domain.wording import counted
 
 TERMINAL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 3.0
@@ -73,7 +74,7 @@ def progress_line(view: dict[str, Any], best_values: list[float]) -> str:
     counts: dict[str, int] = view["counts"]
     used = sum(counts.get(status, 0) for status in USED_STATUSES)
     total = view["budget"]["trials"]
-    parts = [f"{view['name']} {view['status']}", f"{used}/{total} trials" if total else f"{used} trials"]
+    parts = [f"{view['name']} {view['status']}", f"{used}/{total} trials" if total else counted(used, "trial")]
     parts += [f"{counts[status]} {status}" for status in ("running", "failed") if counts.get(status)]
     best = view.get("best")
     if best is not None:

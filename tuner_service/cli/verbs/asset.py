@@ -16,6 +16,7 @@ from tuner_service.cli.output.tables import Column, Row, print_object, print_row
 from tuner_service.cli.starting import service_and_body
 from tuner_service.client import Client
 from tuner_service.domain.assets import RESERVED_NAMES
+from tuner_service.domain.wording import counted
 
 FILES_SHOWN = 20
 COLUMNS = (
@@ -79,7 +80,7 @@ def _add(client: Client, arguments: argparse.Namespace) -> None:
             client, Addition(source=source, kind=kind, name=arguments.name, is_ignored=ignored), told=bar.told
         )
     print_object(view, output=arguments.output, text=lambda row: f"{_called(row)}\n")
-    say(f"{source}: {view['files']} files, {size_text(view['size'])}")
+    say(f"{source}: {counted(view['files'], 'file')}, {size_text(view['size'])}")
 
 
 def _called(view: Row) -> str:
@@ -91,7 +92,7 @@ def _text(client: Client, view: Row) -> str:
         f"{view['digest']}",
         f"kind         {view['kind']}",
         f"names        {' '.join(view['names']) or '-'}",
-        f"size         {size_text(view['size'])} in {view['files']} files",
+        f"size         {size_text(view['size'])} in {counted(view['files'], 'file')}",
         f"added        {view['created_at']}",
         f"experiments  {' '.join(view['experiments']) or '-'}",
         "",

@@ -19,6 +19,7 @@ from tuner_service.cli.output.tables import Column, print_rows
 from tuner_service.client import Client, ClientError
 from tuner_service.config import Settings
 from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
+from tuner_service.domain.wording import counted
 from tuner_service.local_service import database_holder, find_service
 
 BAD_ROWS_SHOWN = 20
@@ -102,7 +103,7 @@ def _database(settings: Settings) -> Finding:
         )
     findings = _integrity(file)
     if findings:
-        detail = f"{file}: {findings[0]} ({len(findings)} findings); restore it from a backup"
+        detail = f"{file}: {findings[0]} ({counted(len(findings), 'finding')}); restore it from a backup"
         return Finding(check="database", state="FAULT", detail=detail)
     return Finding(check="database", detail=f"{file} is whole, {file.stat().st_size / (1 << 20):.1f} MiB")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from tuner_service.cli.context import resolve_experiment, settings_of
 from tuner_service.cli.files.experiment_file import code_of
+from tuner_service.cli.files.places import local_path
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.progress import follow
 from tuner_service.cli.output.tables import Row, number_text, print_object
@@ -50,7 +52,7 @@ def _attempt_text(attempt: Row) -> str:
 def _resume_body(arguments: argparse.Namespace) -> Body:
     body = given(arguments, ("skip_line", "algorithm_timeout")) | budget_of(arguments)
     if arguments.code is not None:
-        body |= code_of(Path(arguments.code).expanduser().resolve())
+        body |= code_of(Path(os.path.realpath(local_path(arguments.code, "--code"))))
     return body
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.exit_codes import ExitCode, say
+from tuner_service.domain.wording import counted
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _is_wanted(view: dict[str, Any]) -> bool:
     """Asks the person at the terminal. Scripts are not asked: their standard input is none."""
     trials = sum(view["counts"].values())
-    say(f"experiment {view['id']} ({view['name']}, {view['status']}) has {trials} trials")
+    say(f"experiment {view['id']} ({view['name']}, {view['status']}) has {counted(trials, 'trial')}")
     sys.stderr.write("delete it with all their metrics, checkpoints and logs? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

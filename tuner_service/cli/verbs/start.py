@@ -8,8 +8,10 @@ from tuner_service.cli.context import settings_of
 from tuner_service.cli.files.experiment_file import check_readable
 from tuner_service.cli.files.inputs import filled_in
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
-from tuner_service.cli.output.tables import Row, parameters_text, print_object
+from tuner_service.cli.output.tables import Row, clip, parameters_text, print_object
 from tuner_service.cli.starting import body_of, new_key, say_what_is_not_set, service_and_body
+
+SAMPLE_WIDTH = 10_000  # of a draw, which is one line whatever it holds
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +36,7 @@ def _dry_run_text(answer: Row) -> str:
     import yaml
 
     text = yaml.safe_dump(answer["experiment"], sort_keys=False, allow_unicode=True)
-    samples = "".join(f"  {parameters_text(sample)}\n" for sample in answer["samples"])
+    samples = "".join(f"  {clip(parameters_text(sample), SAMPLE_WIDTH)}\n" for sample in answer["samples"])
     if not answer["experiment"]["search_space"]:
         return f"{text}\n# no search space: one training\n"
     size = "infinite" if answer["space_size"] == "Infinity" else f"{answer['space_size']} points"

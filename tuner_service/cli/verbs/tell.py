@@ -8,7 +8,7 @@ from typing import Any
 from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.tables import print_object
-from tuner_service.cli.typed import metric_of
+from tuner_service.cli.typed import assigned, metric_of
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
         body["value"] = metric_of(arguments.value)
     values = {}
     for assignment in arguments.metric or ():
-        name, equals, text = assignment.partition("=")
+        name, equals, text = assigned(assignment)
         if not equals or not name:
             raise CommandError(f"--metric {assignment!r} should be NAME=VALUE, such as loss=0.1", ExitCode.USAGE)
         values[name] = metric_of(text)

@@ -9,8 +9,9 @@ from tuner_service.cli.context import connected, resolve_experiment, resolve_tri
 from tuner_service.cli.files.experiment_file import check_readable, parse_file
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, parameters_text, print_rows
-from tuner_service.cli.typed import value_of
+from tuner_service.cli.typed import assigned, value_of
 from tuner_service.client import Client
+from tuner_service.domain.wording import counted
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def _add(client: Client, arguments: argparse.Namespace) -> Row:
         check_readable(arguments.file)
         parameters = parse_file(arguments.file, what="parameters: it should be a mapping of them")
     for assignment in arguments.set or ():
-        name, equals, text = assignment.partition("=")
+        name, equals, text = assigned(assignment)
         if not equals or not name:
             raise CommandError(f"--set {assignment!r} should be NAME=VALUE, such as lr=0.1", ExitCode.USAGE)
         parameters[name] = value_of(text)
@@ -57,5 +58,5 @@ def _retry(client: Client, arguments: argparse.Namespace) -> list[Row]:
     if number is not None:
         return [client.retry_trial(experiment_id, number)]
     views = client.retry_failed(experiment_id)
-    say(f"{len(views)} failed trials of {experiment_id} are tried again")
+    say(f"tried again of {experiment_id}: {counted(len(views), 'failed trial')}")
     return views
