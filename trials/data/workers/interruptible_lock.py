@@ -12,13 +12,13 @@ class InterruptibleLock(threading.Condition):
 
     def __init__(self) -> None:
         super().__init__()
-        self._acts: list[Callable[[], None]] = []
+        self._acts: dict[int, list[Callable[[], None]]] = {}  # of each thread: no other one does what it has to
 
     def when_left(self, act: Callable[[], None]) -> None:
         """Now; or, where a signal handler calls this in the middle of what its thread does under the lock, once that
         thread has left it."""
         if self._is_owned():  # type: ignore[attr-defined]  # as Condition itself asks
-            self._acts.append(act)
+            self._acts.setdefault(threading.get_ident(), []).append(act)
         else:
             act()
 
@@ -26,5 +26,6 @@ class InterruptibleLock(threading.Condition):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self.release()
-        while self._acts and not self._is_owned():  # type: ignore[attr-defined]  # as Condition itself asks
-            self._acts.pop(0)()
+        acts = self._acts.get(threading.get_ident())
+        while acts and not self._is_owned():  # type: ignore[attr-defined]  # as Condition itself asks
+            acts.pop(0)()
