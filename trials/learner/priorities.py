@@ -11,7 +11,8 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,37 +135,45 @@ class PriorityReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._inode = 0
+        self._file = -1  # open, so that no other file gets its inode
         self._offset = 0
+        self._closing: Callable[[], object] | None = None
 
     def read(self) -> Iterator[SamplePriorities]:
-        """What has come since the last call. A line that is torn or is something else is passed over."""
+        """What has come since the last call; what was not fetched of it comes with the next one. A line that is torn or
+        is something else is passed over."""
         older = self._path.with_name(f"{self._path.name}.1")
-        if self._inode and self._inode_of(older) == self._inode:
-            yield from self._rest_of(older)
-            self._inode, self._offset = 0, 0
-        inode = self._inode_of(self._path)
-        if inode != self._inode:
-            self._inode, self._offset = inode, 0
-        yield from self._rest_of(self._path)
+        if self._file < 0:
+            self._follow(self._path)
+        while self._file >= 0:
+            is_newest = self._is_at(self._path)  # one that was moved away before has its end
+            yield from self._rest()
+            if is_newest:
+                return
+            if self._is_at(older) or not self._follow(older):
+                self._follow(self._path)
 
-    @staticmethod
-    def _inode_of(path: Path) -> int:
-        try:
-            return path.stat().st_ino
-        except FileNotFoundError:
-            return 0
+    def _follow(self, path: Path) -> bool:
+        """From its beginning, where there is one."""
+        if self._closing is not None:
+            self._closing()
+        self._file, self._offset, self._closing = -1, 0, None
+        with suppress(FileNotFoundError):
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._closing = weakref.finalize(self, os.close, self._file)
+        return self._file >= 0
 
-    def _rest_of(self, path: Path) -> Iterator[SamplePriorities]:
+    def _is_at(self, path: Path) -> bool:
         try:
-            with path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
+            return os.path.samestat(path.stat(), os.fstat(self._file))
         except FileNotFoundError:
-            return
-        end = data.rfind(b"\n") + 1
-        self._offset += end
-        for line in data[:end].splitlines():
+            return False
+
+    def _rest(self) -> Iterator[SamplePriorities]:
+        size = os.fstat(self._file).st_size
+        data = os.pread(self._file, max(size - self._offset, 0), self._offset)
+        for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+            self._offset += len(line)
             try:
                 found = json.loads(line)
                 yield SamplePriorities(

@@ -256,6 +256,30 @@ def test_the_file_of_priorities_is_bounded_and_its_reader_misses_nothing_in_two_
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_reader_of_priorities_that_is_given_up_halfway_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    reader = PriorityReader(path)
+    for step in range(4):
+        report_priorities(PriorityWriter(path), [step], [1.0], step=step)
+
+    assert [next(reader.read()).step for _ in range(2)] == [0, 1]
+    report_priorities(PriorityWriter(path, limit=1), [4], [1.0], step=4)
+    assert next(reader.read()).step == 2
+    assert [found.step for found in reader.read()] == [3, 4]
+
+
+def test_a_reader_of_priorities_whose_file_was_dropped_goes_on_with_the_one_after_it(tmp_path: Path) -> None:
+    """Not with the newest, nor in the middle of one that has the inode of what was dropped."""
+    path = tmp_path / "p.jsonl"
+    writer, reader = PriorityWriter(path, limit=1), PriorityReader(path)  # one report in each file
+    report_priorities(writer, [0], [1.0], step=0)
+    assert [found.step for found in reader.read()] == [0]
+    report_priorities(writer, [1], [1.0], step=1)
+    report_priorities(writer, [2], [1.0], step=2)
+
+    assert [found.step for found in reader.read()] == [1, 2]
+
+
 def once_opened(act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever opens a file next finds, when it has it, that ``act`` was done meanwhile."""
     opened = Path.open
