@@ -74,6 +74,14 @@ class LoaderClosed(DataLoadingError):  # noqa: N818  # the design's name for a f
         super().__init__(why)
 
 
+def closed_in_fork(owner: int) -> LoaderClosed:
+    """For a fork of the process ``owner``, in which an iteration of that one's is gone on with."""
+    return LoaderClosed(
+        f"this process was forked from process {owner}, whose workers load this iteration; begin another one here, "
+        "which has workers of its own"
+    )
+
+
 class DatasetMismatch(DataLoadingError):  # noqa: N818  # the design's name for a fact
     """The state belongs to another dataset."""
 

@@ -254,6 +254,8 @@ class _Iteration(Iterator[Any]):
             source = self._source = loader._begin()  # noqa: SLF001  # an iteration is a part of its loader
         while True:
             loaded = source.next()
+            if self._stopped:  # by a signal handler meanwhile: the position is no longer this one's
+                raise self._ended()
             if loaded is None:
                 self._exhausted = True
                 loader._exhausted()  # noqa: SLF001  # an iteration is a part of its loader

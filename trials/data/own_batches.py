@@ -24,7 +24,7 @@ from trials.data.core.sampling import (
     sampled_plans,
 )
 from trials.data.core.worker_messages import IterableBegin
-from trials.data.errors import StateError
+from trials.data.errors import LoaderClosed, StateError
 from trials.data.loader import CLOSE_TIMEOUT_S, Loaded
 from trials.data.loader_options import LoaderOptions
 from trials.data.loader_state import Position
@@ -124,7 +124,8 @@ class OwnBatches:
 
     def next(self) -> Loaded | None:
         maker = self._maker
-        assert maker is not None
+        if maker is None:
+            raise LoaderClosed  # by a signal handler, since it began
         found = (self._to_device or maker).next()
         if found is None:
             if self._to_device is not None:

@@ -14,6 +14,7 @@ from tests.waiting import wait_until
 from trials.data import AsyncDataLoader
 from trials.data.core.chunk_size import HELD
 from trials.data.core.in_order_pipeline import Plan
+from trials.data.errors import LoaderClosed
 from trials.data.workers.batch_assembly import Assembled
 from trials.data.workers.device_prefetch import AHEAD, DevicePrefetcher, DirectToDevice, feed_device
 
@@ -84,7 +85,7 @@ class FakeStream:
 class Made:
     """Batches, and errors, in the order given; it remembers which batches are still held."""
 
-    def __init__(self, *values: int | Exception) -> None:
+    def __init__(self, *values: int | BaseException) -> None:
         self.values = deque(values)
         self.alive: list[weakref.ref[Any]] = []
         self.asked = 0
@@ -93,7 +94,7 @@ class Made:
         if not self.values:
             return None
         value = self.values.popleft()
-        if isinstance(value, Exception):
+        if isinstance(value, BaseException):
             raise value
         self.asked += 1
         batch = torch.tensor([value])
@@ -123,7 +124,7 @@ def test_no_more_than_a_few_batches_are_copied_ahead() -> None:
     made = Made(*range(10))
     feed = DevicePrefetcher(made, FakeStream())
 
-    wait_until(lambda: len(feed._ready) == AHEAD)
+    wait_until(lambda: feed._ready.qsize() == AHEAD)
     assert made.asked == AHEAD
     feed.next()
     wait_until(lambda: made.asked == AHEAD + 1)
@@ -210,6 +211,20 @@ def test_a_device_that_fails_is_told_of_and_is_no_end_of_the_epoch() -> None:
     assert feed.next() is not None
     with pytest.raises(RuntimeError, match="device-side assert"):
         rest(feed)
+    feed.stop()
+
+
+def test_an_exit_in_the_place_of_a_batch_is_no_end_of_the_epoch() -> None:
+    with pytest.raises(SystemExit):
+        rest(DevicePrefetcher(Made(1, SystemExit(3), 2), FakeStream()))
+
+
+def test_a_fork_of_the_trial_does_not_wait_for_a_feed_that_it_does_not_have() -> None:
+    feed = DevicePrefetcher(Made(), FakeStream())
+    feed._owner += 1  # as it looks in a fork
+    with pytest.raises(LoaderClosed, match="this process was forked"):
+        feed.next()
+    feed._owner -= 1
     feed.stop()
 
 

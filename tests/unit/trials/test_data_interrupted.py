@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from tests.unit.trials.test_data_device_prefetch import FakeStream, Made
 from trials.data import AsyncDataLoader
 from trials.data.errors import LoaderClosed
+from trials.data.loader import Loaded
+from trials.data.own_batches import OwnBatches
 from trials.data.workers import prefetcher
+from trials.data.workers.device_prefetch import DevicePrefetcher
 from trials.data.workers.interruptible_lock import InterruptibleLock
 
 
@@ -35,6 +41,27 @@ def test_what_another_thread_asks_for_is_done_by_that_one() -> None:
         other.start()
         other.join()
     assert done == [other.ident]
+
+
+def test_what_was_to_be_done_is_left_alone_by_a_thread_that_comes_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, done = InterruptibleLock(), list[int]()
+    release = lock.release
+
+    def use() -> None:
+        with lock:
+            pass
+
+    def released_and_used_by_another() -> None:
+        release()
+        if threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=use)
+            other.start()
+            other.join()
+
+    monkeypatch.setattr(lock, "release", released_and_used_by_another)
+    with lock:
+        lock.when_left(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()]
 
 
 def test_what_was_to_be_done_is_done_also_where_an_error_leaves_the_lock() -> None:
@@ -101,3 +128,59 @@ def test_a_loader_that_is_closed_just_before_it_waits_does_not_wait(
     monkeypatch.setattr(prefetcher.Pipeline, "next_ready", lambda _: None)  # it waits for ever
     with pytest.raises(LoaderClosed):
         next(closing)
+
+
+def test_a_feed_is_stopped_at_each_line_of_what_its_thread_does_with_it() -> None:
+    """By a signal handler, which runs between any two of them."""
+    lines = each_line_of_next(0)
+    assert lines > 3
+    for line in range(1, lines + 1):
+        each_line_of_next(line)
+
+
+def each_line_of_next(stopped_at: int) -> int:
+    """How many it has until the second batch; at the one given the feed is stopped."""
+    feed = DevicePrefetcher(Made(1, 2, 3), FakeStream())
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code is DevicePrefetcher.next.__code__ and event == "line":
+            lines += 1
+            if lines == stopped_at:
+                feed.stop()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        feed.next()
+        feed.next()
+    finally:
+        sys.settrace(before)
+    feed.stop()
+    assert feed.next() is None
+    return lines
+
+
+@pytest.mark.parametrize("moment", ["begin", "next"])
+@pytest.mark.parametrize("given", [None, Loaded([4, 5, 6, 7], 8)])
+def test_a_loader_that_is_closed_in_the_middle_of_a_batch_says_so_and_stays_where_it_is(
+    moment: str, given: Loaded | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its source found no more, that was taken for the end of the epoch: a state then left out the rest."""
+    loader = AsyncDataLoader(Numbers(), 4, collate_fn=list)
+    before = getattr(OwnBatches, moment)
+
+    def interrupted(self: OwnBatches, *arguments: Any) -> Any:
+        found = before(self, *arguments)
+        loader.close()
+        return found if moment == "begin" else given
+
+    if moment == "next":
+        next(loader)
+    position = loader.state_dict()
+    monkeypatch.setattr(OwnBatches, moment, interrupted)
+    with pytest.raises(LoaderClosed):
+        next(loader)
+    assert loader.state_dict() == position

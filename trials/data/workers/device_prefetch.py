@@ -18,11 +18,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trials.data.core.chunk_size import HELD
 from trials.data.core.in_order_pipeline import Plan
 from trials.data.core.sample_layout import mapped
+from trials.data.errors import closed_in_fork
 from trials.data.workers.batch_assembly import Assembled
 
 T = TypeVar("T")
@@ -61,31 +63,33 @@ class _Arrived(NamedTuple):
 
 
 class DevicePrefetcher:
-    """One iteration's batches, from ``batches`` to the device."""
+    """One iteration's batches, from ``batches`` to the device.
+
+    Nothing of it holds a lock while it runs Python: a signal handler may stop it in the middle of whatever it does.
+    """
 
     def __init__(self, batches: Batches, stream: Stream) -> None:
         self._batches = batches
         self._stream = stream
-        self._changed = threading.Condition()
-        self._ready: deque[_Arrived] = deque()
+        self._ready: SimpleQueue[_Arrived | BaseException | None] = SimpleQueue()  # None: there is no more
+        self._taken: SimpleQueue[None] = SimpleQueue()  # one for each that was taken of them; and one to stop
+        self._ahead = 0  # not known to be taken; the thread's own
         self._copying: deque[tuple[Event, Any]] = deque()  # what is read from, until the event
-        self._failed: BaseException | None = None
-        self._ended = self._stopped = False
+        self._stopped = False
         self._owner = os.getpid()
         self._thread = threading.Thread(target=self._run, name="data feed", daemon=True)
         self._thread.start()
 
     def next(self) -> tuple[Plan, Assembled] | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._failed is not None or self._ended)
-            if not self._ready:
-                failed, self._failed = self._failed, None
-                self._changed.notify_all()
-                if failed is not None:
-                    raise failed
-                return None
-            arrived = self._ready.popleft()
-            self._changed.notify_all()
+        if os.getpid() != self._owner:
+            raise closed_in_fork(self._owner)  # where no thread would answer
+        arrived = self._ready.get()
+        if arrived is None:
+            self._ready.put(None)
+            return None
+        self._taken.put(None)
+        if isinstance(arrived, BaseException):
+            raise arrived
         if arrived.event is not None:
             self._stream.hand_over(arrived.assembled.value, arrived.event)
         return arrived.plan, arrived.assembled
@@ -93,17 +97,19 @@ class DevicePrefetcher:
     def stop(self) -> None:
         """The rest is dropped; when it returns no copy reads from a batch any more."""
         if os.getpid() != self._owner:
-            return  # a fork of the trial has no such thread, and the lock may have been held as it was forked
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+            return  # a fork of the trial has no such thread
+        self._stopped = True
+        self._taken.put(None)
         self._batches.abandon()
         self._thread.join()
-        self._ready.clear()
+        with suppress(Empty):
+            while True:
+                self._ready.get_nowait()
+        self._ready.put(None)
 
     def _run(self) -> None:
         try:
-            while self._has_room():
+            while self._has_room(AHEAD):
                 found = self._tried(self._fetched)
                 if found is None:
                     break
@@ -112,27 +118,28 @@ class DevicePrefetcher:
             while self._copying:
                 with suppress(Exception):  # of a device that has failed, and reads from nothing any more
                     self._let_go()
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+            self._ready.put(None)
 
-    def _has_room(self) -> bool:
-        with self._changed:
-            # After an error nothing is fetched until the trial has heard of it, so that nothing overtakes it.
-            self._changed.wait_for(lambda: self._stopped or (len(self._ready) < AHEAD and self._failed is None))
-            return not self._stopped
+    def _has_room(self, limit: int) -> bool:
+        """Once fewer than so many have not been taken. False where the trial wants no more."""
+        while not self._stopped and self._ahead >= limit:
+            self._taken.get()
+            self._ahead -= 1
+        return not self._stopped
+
+    def _put(self, arrived: _Arrived | BaseException) -> None:
+        self._ahead += 1
+        self._ready.put(arrived)
 
     def _tried(self, act: Callable[[], T]) -> T | None:
-        """What ``act`` gives. An error is the trial's to see, and then it is tried again, so that a batch which the
-        device had no memory for is not left out. None where the trial wants no more."""
+        """What ``act`` gives. An error is the trial's to see, and only then it is tried again, so that a batch which
+        the device had no memory for is not left out. None where the trial wants no more."""
         while True:
             try:
                 return act()
-            except Exception as error:  # noqa: BLE001  # whatever stands in a batch's place is the trial's to see
-                with self._changed:
-                    self._failed = error
-                    self._changed.notify_all()
-            if not self._has_room():
+            except BaseException as error:  # noqa: BLE001  # whatever stands in a batch's place is the trial's to see
+                self._put(error)
+            if not self._has_room(1):
                 return None
 
     def _fetched(self) -> tuple[Plan, Assembled] | None:
@@ -148,9 +155,7 @@ class DevicePrefetcher:
             value, event = self._stream.copy(assembled.value)
             self._copying.append((event, assembled.value))
             assembled = replace(assembled, value=value)
-        with self._changed:
-            self._ready.append(_Arrived(plan, assembled, event))
-            self._changed.notify_all()
+        self._put(_Arrived(plan, assembled, event))
 
     def _let_go(self) -> None:
         event, _ = self._copying.popleft()

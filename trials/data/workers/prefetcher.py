@@ -16,7 +16,7 @@ from trials.data.core.in_order_pipeline import Death, Pipeline, Plan
 from trials.data.core.loader_stats import Stats
 from trials.data.core.sample_layout import rounded_up
 from trials.data.core.worker_messages import Done, IterableBegin, Probe, Probed, Ring, Setup
-from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied
+from trials.data.errors import DataLoadingError, LoaderClosed, LoaderTimeout, WorkerDied, closed_in_fork
 from trials.data.workers.batch_assembly import Assembled, BatchAssembly
 from trials.data.workers.data_sources import AheadPlans
 from trials.data.workers.device_prefetch import PinnedRing
@@ -215,10 +215,7 @@ class Prefetcher:
 
     def _require_own(self) -> None:
         if not self.is_own:
-            raise LoaderClosed(
-                f"this process was forked from process {self._owner}, whose workers load this iteration; begin another "
-                "one here, which has workers of its own"
-            )
+            raise closed_in_fork(self._owner)
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────
     def _start(self, epoch: int) -> None:
