@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +16,12 @@ import pytest
 import torch
 
 from trials.data.errors import DatasetMismatch, LoaderClosed, SampleError, SharingError, StateError
+from trials.data.sharing import producer, producer_client, shared_batches
+from trials.data.sharing.group_order import GroupSamples
+from trials.data.sharing.producer import ServerOptions, SharedDataServer
 from trials.data.sharing.producer_lookup import shared
-from trials.data.sharing.producer_main import DatasetName, SharedOrder
+from trials.data.sharing.producer_main import DatasetName, ServerSpec, SharedOrder, order_of, serve
+from trials.data.sharing.producer_protocol import listen
 from trials.data.sharing.shared_data_loader import SharedDataLoader, Sharing
 
 
@@ -312,3 +322,78 @@ def test_a_run_that_ends_within_an_epoch_says_that_its_last_batch_was_overwritte
     assert "the last batch, which was lent by zero_copy, has been overwritten since" in capsys.readouterr().err
     loader.close()
     assert capsys.readouterr().err == ""
+
+
+def test_a_producer_that_hangs_is_no_error_of_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_client, "GREETING_TIMEOUT_S", 0.01)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stopped:
+        stopped.bind(str(tmp_path / "d"))
+        stopped.listen()
+        sharing = Sharing(order=SharedOrder(block_size=8), locate=lambda: tmp_path / "d")
+        with a_loader(sharing=sharing) as loader:
+            assert sorted(indices(loader)) == list(range(50))
+            assert not loader.is_sharing
+
+
+def test_a_trial_without_a_descriptor_to_spare_loads_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(producer_client.Link, "open", refused)
+    with a_loader(sharing=Sharing(order=SharedOrder(block_size=8), locate=lambda: Path("d"))) as loader:
+        assert sorted(indices(loader)) == list(range(50))
+
+
+def test_a_look_for_a_producer_that_took_long_is_repeated_after_ten_times_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, looks = [0.0], list[float]()
+
+    def locate() -> None:
+        looks.append(now[0])
+        now[0] += 100.0  # of an agent that hangs
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr(shared_batches, "time", clock)
+    with a_loader(sharing=Sharing(order=SharedOrder(block_size=8), locate=locate)) as loader:
+        for _ in range(5):
+            for _ in loader:
+                now[0] += 50.0
+
+    assert looks == [0.0, 1100.0]
+
+
+def test_a_producer_with_as_many_trials_as_it_takes_says_nothing_to_a_further_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says would be an error of that trial, which loads for itself."""
+    monkeypatch.setattr(producer, "MEMBERS_MAX", 0)
+    samples = GroupSamples(Numbers(), group_seed=0)
+    server = SharedDataServer(order_of(Numbers(), SharedOrder()), samples, ServerOptions(memory_bytes=16 << 20))
+    try:
+        with listen(tmp_path / "d") as listening, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
+            server._listening = listening
+            trial.connect(str(tmp_path / "d"))
+            server._accept()
+            assert trial.recv(1000) == b""
+    finally:
+        server._close()
+
+
+def test_a_server_whose_place_another_has_taken_leaves_that_ones_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where whatever tidies up had removed the files of the first, and the agent has started the second."""
+    path, lock = tmp_path / "d.sock", tmp_path / "d.lock"
+
+    def taken_away(server: SharedDataServer, *_: object, **__: object) -> None:
+        for file in (path, lock):
+            file.unlink()
+            file.touch()
+        server._close()
+
+    monkeypatch.setattr(SharedDataServer, "run", taken_away)
+    dataset = DatasetName(factory=f"{__name__}:Numbers")
+    served = serve(ServerSpec(socket=str(path), dataset=dataset, options=ServerOptions(memory_bytes=16 << 20)))
+
+    assert (served, path.exists(), lock.exists()) == (0, True, True)

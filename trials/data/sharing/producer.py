@@ -199,8 +199,7 @@ class SharedDataServer:
         if connection is None:
             return
         if not is_own_user(connection) or len(self._members) >= MEMBERS_MAX:
-            _refuse(connection, f"this server takes trials of its own user, {MEMBERS_MAX} at most")
-            connection.close()
+            connection.close()  # without a word: a refusal would be an error of the trial's
             return
         number = self._next_member = self._next_member + 1
         self._members[number] = _Member(socket=connection, heard_at=time.monotonic())

@@ -115,8 +115,10 @@ def serve(spec: ServerSpec, *, ready: int | None = None) -> int:
         _tell(ready, f"the dataset cannot be made: {error!r}".encode())
         raise
     finally:
-        path.unlink(missing_ok=True)
-        path.with_suffix(".lock").unlink(missing_ok=True)
+        # Where the lock was taken away meanwhile, both may be those of a server that has this one's place.
+        if _is_at(path.with_suffix(".lock"), lock):
+            path.unlink(missing_ok=True)
+            path.with_suffix(".lock").unlink(missing_ok=True)
         os.close(lock)
 
 
@@ -126,14 +128,19 @@ def _lock(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
+            if _is_at(path, descriptor):  # else its holder has just removed it
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
             return None
-        except FileNotFoundError:  # its holder has just removed it
-            pass
         os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _tell(descriptor: int | None, text: bytes) -> None:

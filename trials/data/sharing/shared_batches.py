@@ -26,6 +26,7 @@ from trials.data.sharing.producer_client import Link, LinkLostError, Wanted
 
 BUFFERS_KEPT = 3  # batches of memory
 RECONNECT_S = 5.0  # between two looks for a server
+PAUSES = 10.0  # and so many times as long as the last one took: an agent or a server that hangs costs a tenth at most
 REPORT_S = 10.0  # between two reports of where the time went
 Transform = Callable[[Any, np.random.Generator], Any]
 Collate = Callable[[list[Any]], Any]
@@ -267,9 +268,11 @@ class SharedBatches:
         if self._layout is None:
             with self._own_generators_kept():
                 self._layout = Layout.of(self._decode(0, 0))
+        began = time.monotonic()
         if self._layout is not None and self._layout.leaves:
             self._link = self._connect(self._layout)
-        self._look_at = time.monotonic() + RECONNECT_S
+        ended = time.monotonic()
+        self._look_at = ended + max(RECONNECT_S, PAUSES * (ended - began))
         self._stats.connections += self._link is not None
 
     def _lose_link(self, error: LinkLostError) -> None:

@@ -18,6 +18,7 @@ from trials.data.sharing.producer_client import Link, greeting
 from trials.data.sharing.producer_main import SharedOrder, order_of
 from trials.data.sharing.shared_batches import Making, SharedBatches
 from trials.data.workers.device_prefetch import batch_placement, feed_device
+from trials.files import may_pass
 from trials.wire.files import ENV_SEED
 
 LAGS = ("detach", "wait")
@@ -127,8 +128,12 @@ class SharedDataLoader(Loader):
             return None
         try:
             return Link.open(path, layout, self._hello, patience_s=self._timeout_s)
-        except (FileNotFoundError, ConnectionError):
-            return None  # it is not there yet, or has just ended
+        except (FileNotFoundError, ConnectionError, TimeoutError):
+            return None  # it is not there yet, has as many trials as it takes, hangs, or has just ended
+        except OSError as error:
+            if may_pass(error):  # this process has no descriptor or memory to spare
+                return None
+            raise
 
 
 def _require_lag(lag: str) -> None:
