@@ -56,6 +56,7 @@ class ForkServers:
         self._on_lost = on_lost
         self._servers: dict[str, Server] = {}  # by key; the newest of each
         self._leaving: list[Server] = []  # told to end, or replaced; they follow their trials to the end
+        self._beginning: dict[str, float] = {}  # numbers of an earlier agent's, until when their state is waited for
         self._learned: dict[str, tuple[str, ...]] = {}
         self._learning: dict[str, str] = {}  # experiment by nonce
         self._scripts: dict[str, str | None] = {}  # of experiments whose first trial tells what it imports
@@ -309,26 +310,47 @@ class ForkServers:
 
     def adopt(self) -> None:
         """Take over the servers of an earlier agent; what is left of dead ones is removed."""
-        for path in self._home.forks.glob("*.state.json"):
-            state = read_json(str(path), limit=ATTEMPT_BYTES) or {}
-            try:
-                server = Server(self._home, number=state["id"], key=state["key"], orders=state["orders"], state=path)
-                alive = server.read_state() and server.is_alive()
-            except (LookupError, TypeError, ValueError, AttributeError):
-                alive = False  # of another version
-            if not alive:
-                self._remove_files(path.name.partition(".")[0])
-            elif state.get(FORMAT, 1) != FILES_FORMAT:
-                continue  # it could not read what it would be given; once its trials have ended, it ends by itself
-            elif server.key not in self._servers and server.problem is None and server.identity is not None:
-                self._servers[server.key] = server
-                self._watch(server, server.identity.pid)
+        kinds = ("*.config.json", "*.state.json")
+        for number in sorted({path.name.partition(".")[0] for kind in kinds for path in self._home.forks.glob(kind)}):
+            if self._state_of(number).exists():
+                self._adopt(number)
+            else:  # it imports, or was killed meanwhile
+                self._beginning[number] = time.monotonic() + FORK_SERVER_START_TIMEOUT_S
+
+    def _state_of(self, number: str) -> Path:
+        return self._home.forks / f"{number}.state.json"
+
+    def _adopt(self, number: str) -> None:
+        path = self._state_of(number)
+        state = read_json(str(path), limit=ATTEMPT_BYTES) or {}
+        try:
+            server = Server(self._home, number=state["id"], key=state["key"], orders=state["orders"], state=path)
+            alive = server.read_state() and server.is_alive()
+        except (LookupError, TypeError, ValueError, AttributeError):
+            alive = False  # of another version
+        if not alive or server.identity is None:
+            self._remove_files(number)
+            return
+        is_readable = state.get(FORMAT, 1) == FILES_FORMAT  # else it could not read what it would be given
+        if is_readable and server.problem is None and server.key not in self._servers:
+            self._servers[server.key] = server
+        else:  # of no use; it would take this agent for the one that it waits for
+            self._leaving.append(server)
+            send_order(server.orders, {"end": True})
+        self._watch(server, server.identity.pid)
 
     def look(self) -> None:
         """Take note of servers that have become ready."""
         for server in self._servers.values():
             if not server.ready.is_set():
                 server.read_state()
+        for number, until in list(self._beginning.items()):
+            if self._state_of(number).exists():
+                del self._beginning[number]
+                self._adopt(number)
+            elif time.monotonic() > until:
+                del self._beginning[number]
+                self._remove_files(number)
 
     def end_idle(self) -> None:
         """End those that nobody has wanted for long."""
