@@ -42,6 +42,7 @@ class Home:
         self.incoming = self.agent / "incoming"
         self.assets = self.agent / "assets"
         self.references = self.agent / "references"
+        self.outgoing = self.agent / "outgoing"  # outputs on their way to a service elsewhere
         self.forks = self.agent / "fork"
         self.sdk = self.agent / "path"  # holds a link to the package trials
         self.wake = wake_socket_path(self.path)

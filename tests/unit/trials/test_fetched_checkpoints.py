@@ -28,6 +28,7 @@ from trials.files import draft_of
 from trials.stores import StoreError, fetch
 from trials.wire.files import FILE_RESTORE
 from trials.wire.launch import CheckpointRef
+from trials.wire.messages import BlobSent
 
 fsspec = pytest.importorskip("fsspec", reason="comes with torch")
 WEIGHTS = b"the weights" * 1000
@@ -176,6 +177,23 @@ def test_what_was_fetched_and_is_damaged_does_not_stay(tmp_path: Path) -> None:
     assert list(home.incoming.iterdir()) == []
 
 
+def test_what_came_of_the_service_and_a_script_has_damaged_comes_anew(tmp_path: Path) -> None:
+    home, folder = Home(tmp_path), tmp_path / "attempts" / "e" / "1" / "2-b" / "restore"
+    home.make()
+    folder.parent.mkdir(parents=True)
+    (home.incoming / DIGEST).write_bytes(b"a script has written into it")
+
+    async def send(digest: str) -> None:
+        blobs.begin(BlobSent(digest=digest, size=len(WEIGHTS)))
+        blobs.feed(WEIGHTS)
+
+    blobs = BlobReceiver(home.incoming, ask=send)
+    asyncio.run(restoring.lay_out(home, folder, [CheckpointRef(digest=DIGEST, step=3, size=len(WEIGHTS))], blobs))
+
+    (entry,) = json.loads((folder / FILE_RESTORE).read_bytes())["checkpoints"]
+    assert (folder / entry["file"]).read_bytes() == WEIGHTS
+
+
 @pytest.mark.usefixtures("memory")
 def test_of_what_was_fetched_from_a_store_the_oldest_go_though_no_blob_comes(tmp_path: Path) -> None:
     home = Home(tmp_path)
@@ -212,8 +230,12 @@ def test_what_a_killed_agent_has_fetched_in_part_goes_when_the_next_one_begins(t
     (incoming / "d9.4711.part").mkdir()
     (incoming / "d9.4711.part" / "__0_0.distcp").touch()
     (incoming / "d8.part").touch()
+    (home.outgoing / "n1").mkdir(parents=True)
+    (home.outgoing / "n1" / "draft-1").touch()
 
     drop_left(home)
+
+    assert not home.outgoing.exists()
 
     assert {path.name for path in incoming.iterdir()} == {f"d{number}" for number in range(2, INCOMING_KEPT + 2)}
 

@@ -199,3 +199,22 @@ def test_a_full_disk_makes_room_of_what_nobody_uses_and_else_is_said(
 
     shelf.used = set()
     assert content(shelf.get(digest)) == {"a": b"new"}
+
+
+def test_what_a_killed_agent_has_laid_out_or_removed_in_part_goes_when_the_next_one_begins(shelf: Shelf) -> None:
+    tree = shelf.get(shelf.put({"a": b"1"}))
+    half = tree.with_name("2")
+    for left in (half / "sub", tree.with_name("gone-3") / "sub", tree.parent.with_name("other") / "1"):
+        left.mkdir(parents=True)
+        (left / "b").write_bytes(b"2")
+        left.chmod(0o500)
+    tree.with_name(".2.files.77.tmp").touch()
+    tree.parent.with_name("empty").mkdir()
+
+    shelf.cache.drop_left().join()
+
+    assert {path.name for path in tree.parent.iterdir()} == {"1", "1.files"}
+    assert sorted(path.name for path in tree.parent.parent.iterdir()) == sorted([tree.parent.name, "other"])
+    assert list(tree.parent.with_name("other").iterdir()) == []
+    assert shelf.get(tree.parent.name) == tree
+    remove_tree(tree)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from trials.agent.moving import outputs
-from trials.agent.moving.outputs import Staged, stage
+from trials.agent.moving.outputs import OutputsCollector, Staged, stage
 from trials.stores import FileStore
+from trials.wire.attempt import AttemptKey
+from trials.wire.launch import KeepOutputs
 from trials.wire.manifests import AssetFile, digest_of_pieces, pieces_of, read_manifest
+from trials.wire.messages import Message
+from trials.wire.outputs import OutputOffered
+from trials.wire.records import ExitCause, ExitRecord
 
 
 @pytest.fixture
@@ -171,3 +179,29 @@ def test_a_staging_that_was_cut_off_leaves_nothing_that_counts_and_the_next_is_t
 
     assert staged_of(left).pieces == whole.pieces
     assert len(files_of(left, whole)) == 5
+
+
+def test_what_could_not_be_sent_to_a_service_elsewhere_does_not_stay(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Message] = []
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    def refused(_: Path) -> None:
+        raise ConnectionError("the service is away")
+
+    monkeypatch.setattr(outputs, "PAUSE_S", 0.0)
+    monkeypatch.setattr(outputs, "send_staged", refused)
+    monkeypatch.setattr(outputs, "_settings_of", lambda _: (left, KeepOutputs.END))
+    (left / "model.bin").write_bytes(b"weights")
+    held: Any = SimpleNamespace(folder=tmp_path, nonce="n1", key=AttemptKey(experiment_id="e", number=1, attempt=1))
+    collector = OutputsCollector(send=send)
+    collector.begin(None, "", own=tmp_path / "outgoing")
+    asyncio.run(collector.collect(held, ExitRecord(cause=ExitCause.EXITED, code=0)))
+
+    (lost,) = said
+    assert isinstance(lost, OutputOffered)
+    assert "the service is away" in lost.message
+    assert list((tmp_path / "outgoing").iterdir()) == []

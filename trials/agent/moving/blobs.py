@@ -189,12 +189,12 @@ def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
 
 
 def drop_left(home: Home) -> None:
-    """What an agent that was killed has fetched, unpacked or copied in part, and the oldest blobs beyond those that are
-    kept. Never raises."""
+    """What an agent that was killed has fetched, unpacked, copied or sent in part, and the oldest blobs beyond those
+    that are kept. Never raises."""
     try:
         half = [path for path in home.incoming.iterdir() if PARTIAL in path.name]
         drafts = [path for path in home.checkpoints.iterdir() if is_draft(path)]
-        for path in [*half, *drafts, *home.agent.glob(f"{HALF}*")]:
+        for path in [*half, *drafts, *home.agent.glob(f"{HALF}*"), home.outgoing]:
             clear(path)
         remove_oldest(home.incoming, keep=INCOMING_KEPT, but=())
     except OSError as error:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from trials.agent.home import plain_name
 from trials.files import is_full_disk, write_all, write_atomically
-from trials.stores import FileStore, StoreError, clone, opened_file
+from trials.stores import FileStore, StoreError, clone, matching, opened_file
 from trials.wire.manifests import PIECE_BYTES, AssetFile, ManifestError, digest_of_pieces, read_manifest
 
 CACHE_BYTES = 64 << 30  # of all trees together; beyond, those that were not used for longest go, but none in use
@@ -57,6 +57,24 @@ class NodeCache:
         self._choosing = threading.Lock()  # held while a tree is chosen, for a trial or to be removed
         self.store: FileStore | None = None  # as the service says in its welcome
         self.limit_bytes = CACHE_BYTES
+
+    def drop_left(self) -> threading.Thread:
+        """Before the first ``get``: what a killed agent has laid out, or removed, in part goes, in a thread."""
+        left: list[Path] = []
+        for path in matching(self._folder, "*/*"):
+            if path.name.endswith(LISTING) or _listing_of(path).exists():
+                continue
+            with suppress(OSError):
+                if not path.name.startswith(GONE):
+                    remove_tree(path.with_name(f"{GONE}{path.name}"))
+                    path = path.rename(path.with_name(f"{GONE}{path.name}"))  # noqa: PLW2901  the same tree
+                left.append(path)
+        for folder in matching(self._folder, "*"):
+            with suppress(OSError):  # there is something in it
+                folder.rmdir()
+        removing = threading.Thread(target=_remove_all, args=(left,), name="old-trees", daemon=True)
+        removing.start()
+        return removing
 
     @contextmanager
     def holding(self, digests: Collection[str]) -> Iterator[None]:
@@ -214,6 +232,15 @@ def remove_tree(tree: Path) -> None:
             raise error
 
     shutil.rmtree(tree, onerror=lambda _function, _name, info: tell(info[1]))
+
+
+def _remove_all(paths: Collection[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -106,6 +107,8 @@ class OutputsCollector:
         else:
             lost = OutputOffered(key=held.key, nonce=held.nonce, size=0, pieces=(), message=problem, step=step)
             await self._send(lost)
+            if self.is_sent:
+                await asyncio.to_thread(shutil.rmtree, self.staging / held.nonce, ignore_errors=True)
         if exit_record is not None:
             write_atomically(str(done), to_json({"final": True}))
 

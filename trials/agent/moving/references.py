@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trials.agent.home import plain_name
 from trials.agent.moving.node_cache import AssetUnusableError, lines_of
-from trials.files import create_once
+from trials.files import create_once, write_atomically
 
 FILES_LIMIT = 1_000_000  # of one reference; beyond, it is refused
 DAMAGE_NAMED = 5
@@ -27,7 +27,9 @@ def check_reference(folder: Path, experiment_id: str, path: str) -> None:
     if create_once(str(place), found.encode()):
         return
     before = place.read_text(encoding="utf-8")
-    if before != found:
+    if not before.endswith("\n"):  # a power loss has taken what stood in it
+        write_atomically(str(place), found.encode(), durable=True)
+    elif before != found:
         raise AssetUnusableError(
             f"{path} has changed since the experiment first ran here: {_difference(before, found)}"
         )

@@ -76,6 +76,8 @@ def _local(home: Home, attempt: Path, reference: CheckpointRef) -> _Found:
             if verified(path, reference.digest):
                 return _Found(path)
             found = _Found(problem=f"{path.name} is damaged (its digest differs)", damaged=True)
+            if path.parent == home.incoming:  # as by a script that has another name of it: else it would be had again
+                clear(path)
         except OSError as error:
             found = found if found.damaged else _Found(problem=f"{path.name}: {error.strerror}")
         logger.warning("checkpoint_unusable", extra={"path": path, "problem": found.problem})
