@@ -7,12 +7,12 @@ with trials.init() as trial:
 
 from __future__ import annotations
 
-import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
+from trials.processes.temporary import TemporaryFolder
 from trials.session import Trial
 
 if find_spec("lightning") is not None:
@@ -21,6 +21,7 @@ else:
     from pytorch_lightning import Callback  # the older name
 
 CHECKPOINT = "lightning.ckpt"
+FOLDER_KIND = "tuner-lightning"  # of temporary folders: those of a process that was killed go with the next one's
 
 
 class TrialCallback(Callback):  # type: ignore[misc]  # its base is taken for Any, installed or not
@@ -36,13 +37,17 @@ class TrialCallback(Callback):  # type: ignore[misc]  # its base is taken for An
         self._trial = trial
         self._metrics = dict(metrics) if isinstance(metrics, Mapping) else {name: name for name in metrics}
         self._saves = save_checkpoints
+        self._loaded: TemporaryFolder | None = None  # what fit() is given to go on from
 
     def checkpoint(self) -> str | None:
         """A path for ``fit(ckpt_path=…)``: what the trial is to go on from, or None."""
         state = self._trial.restore()
         if state is None:
             return None
-        path = Path(tempfile.mkdtemp(prefix="trial-")) / CHECKPOINT
+        if self._loaded is None:
+            self._loaded = TemporaryFolder(FOLDER_KIND)
+            weakref.finalize(self, self._loaded.remove)
+        path = self._loaded.path / CHECKPOINT
         path.write_bytes(state["lightning"])
         return str(path)
 
@@ -59,11 +64,14 @@ class TrialCallback(Callback):  # type: ignore[misc]  # its base is taken for An
         del pl_module
         if not self._saves:
             return
-        with tempfile.TemporaryDirectory(prefix="trial-") as folder:
-            path = Path(folder) / CHECKPOINT
+        folder = TemporaryFolder(FOLDER_KIND)
+        try:
+            path = folder.path / CHECKPOINT
             trainer.save_checkpoint(path)  # every process takes part
             if trainer.is_global_zero:
                 self._trial.save_checkpoint({"lightning": path.read_bytes()}, step=trainer.current_epoch)
+        finally:
+            folder.remove()
 
     def _values(self, trainer: Any) -> dict[str, float]:
         known = trainer.callback_metrics

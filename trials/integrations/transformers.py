@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trials.session import Trial
 
@@ -55,9 +55,9 @@ class TrialCallback(TrainerCallback):  # type: ignore[misc]  # its base is taken
         self._leave_if_told(control)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        found = get_last_checkpoint(args.output_dir)
-        if state.is_world_process_zero and found is not None:
-            folder, packed = Path(found), io.BytesIO()
+        # Not the one with the highest number, which may be another run's in the same folder.
+        folder, packed = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}", io.BytesIO()
+        if state.is_world_process_zero and folder.is_dir():
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 for file in sorted(folder.iterdir()):
                     if file.is_file():

@@ -170,6 +170,48 @@ def test_a_trainer_goes_on_from_its_checkpoint_to_the_same_weights(
     assert losses(first) + losses(second) == losses(in_one)
 
 
+LIGHTNING_LOADED = """
+import json, pathlib, types
+from trials.integrations.lightning import TrialCallback
+
+tuning = TrialCallback(types.SimpleNamespace(restore=lambda: {"lightning": b"weights"}), metrics=[])
+path = pathlib.Path(tuning.checkpoint())
+there = path.read_bytes() == b"weights"
+del tuning
+print("stays", json.dumps([there, path.parent.exists()]))
+"""
+
+
+def test_what_a_lightning_trainer_goes_on_from_does_not_stay_among_temporary_files(
+    runner: ImportedOnce, tmp_path: Path
+) -> None:
+    need("pytorch_lightning", "lightning")
+    assert said(run(runner, tmp_path, LIGHTNING_LOADED), "stays") == [True, False]
+
+
+TRANSFORMERS_SAVED = """
+import json, pathlib, types
+from trials.integrations.transformers import TrialCallback
+
+class Trial:
+    def save_checkpoint(self, state, *, step):
+        print("saved", json.dumps([state["name"], step]))
+    def should_stop(self):
+        return False
+
+for number in (4, 999):
+    pathlib.Path(f"out/checkpoint-{number}").mkdir(parents=True)
+state = types.SimpleNamespace(is_world_process_zero=True, global_step=4)
+TrialCallback(Trial(), metrics=[]).on_save(types.SimpleNamespace(output_dir="out"), state, None)
+"""
+
+
+def test_a_checkpoint_of_a_trainer_is_the_one_that_it_has_just_saved(runner: ImportedOnce, tmp_path: Path) -> None:
+    """Not another run's in the same folder, which has got further."""
+    need("transformers")
+    assert said(run(runner, tmp_path, TRANSFORMERS_SAVED), "saved") == ["checkpoint-4", 4]
+
+
 def test_reports_are_scalars_in_tensorboard(runner: ImportedOnce, tmp_path: Path) -> None:
     need("tensorboard")
     run(runner, tmp_path, TENSORBOARD)
