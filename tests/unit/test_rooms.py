@@ -143,6 +143,8 @@ ROOMS_OF_THE_AGENT = (
     "trials.agent.home",
     "trials.agent.wake",
     "trials.agent.bounds",
+    "trials.agent.threads",
+    "trials.agent.rounds",
 )
 
 

@@ -23,7 +23,9 @@ from trials.agent.home import Home, plain_name
 from trials.agent.joining import add_join_options, join_of
 from trials.agent.moving.blobs import drop_left
 from trials.agent.moving.service_files import Pace, ServiceFiles
+from trials.agent.rounds import one_round
 from trials.agent.sharing.servers import DataServers
+from trials.agent.threads import OWN, Threads, leave
 from trials.agent.wake import WakeSocket
 from trials.agent.ways import HomeWay, Way
 from trials.processes.identity import boot_id
@@ -82,7 +84,8 @@ def main() -> int:
     agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # ``tuner agent join`` held it back
-        return asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home)))
+        threads = Threads()
+        return leave(asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home), threads)), threads, OWN)
     except KeyboardInterrupt:  # before it serves; later it ends as at SIGTERM
         return EXIT_INTERRUPTED
 
@@ -105,7 +108,8 @@ def _log_to(path: Path, form: LogForm, *, aloud: bool) -> None:
     logging.getLogger("websockets").setLevel(logging.WARNING)
 
 
-async def _serve(home: Home, agent_id: str, lock: int, way: Way) -> int:
+async def _serve(home: Home, agent_id: str, lock: int, way: Way, threads: Threads) -> int:
+    asyncio.get_running_loop().set_default_executor(threads)
     agent = Agent(home)
     agent.facts.is_joined = way.is_joined or bounds.is_lent()
     if agent.facts.is_joined:
@@ -148,16 +152,19 @@ async def _look_now_and_then(agent: Agent, lock: int, *, wake: WakeSocket, leave
             logger.error("home_moved", extra={"home": agent.home.path})
             leave()
             return
-        wake.see_to_it()
-        agent.look_thoroughly()
+        with one_round("attempts"):
+            wake.see_to_it()
+            agent.look_thoroughly()
 
 
 def _is_in_place(lock: int, path: Path) -> bool:
     """Whether the home is still where this agent found it."""
     try:
         return os.path.samestat(os.fstat(lock), path.stat())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:  # nobody can say now, as where its server is away
+        return True
 
 
 if __name__ == "__main__":

@@ -16,19 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.attempts import PARENT_STOPPED, HeldAttempt, keeps_output, load_attempt
-from trials.agent.causes import CAUSES
+from trials.agent.causes import end_without_start
 from trials.agent.devices.node import NodeDevices
 from trials.agent.forks.servers import ForkServers
 from trials.agent.home import Home, key_of_folder, tidy
-from trials.agent.launching import (
-    NoRoomError,
-    give_parameters,
-    prepare,
-    said_by_supervisor,
-    sdk_folder,
-    spawn_supervisor,
-)
-from trials.agent.moving.blobs import BlobReceiver, ConnectionLostError
+from trials.agent.launching import give_parameters, prepare, said_by_supervisor, sdk_folder, spawn_supervisor
+from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.joined import fetch_secrets
 from trials.agent.moving.node_cache import NodeCache
@@ -37,6 +30,7 @@ from trials.agent.parts import ReadyParts
 from trials.agent.removing import delete_checkpoint, remove_folders
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
+from trials.agent.threads import LEAVE_S, in_own_thread
 from trials.files import may_pass
 from trials.processes.control_group_moves import GroupMoves
 from trials.processes.detached import EndWatch
@@ -51,6 +45,7 @@ from trials.wire.records import ExitCause
 LOOK_S = 1.0  # files are looked at so often even without a wake
 SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor that hangs is killed
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
+REMOVED_S = 120.0  # and what is to be removed so long to be, when the agent ends
 NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
 NEVER_STARTED = "it was stopped before it started"
 logger = logging.getLogger(__name__)
@@ -69,7 +64,7 @@ class Agent:
         self._unclaimed: dict[str, Path] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ends = EndWatch()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks, self._removing = set[asyncio.Task[None]](), set[asyncio.Task[None]]()
         self._without_room, self._given_up, self._seen_end = set[str](), set[str](), set[str]()
         self._ending_damaged: dict[asyncio.Task[None], str] = {}  # with the experiment
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
@@ -135,10 +130,10 @@ class Agent:
         if held.exit is None:
             try:
                 held.order_stop(grace_s=0.0, reason=FILES_DAMAGED)
-                await asyncio.to_thread(held.kill_all)
+                await in_own_thread(held.kill_all)
             finally:
                 held.end_damaged()
-        await asyncio.to_thread(held.write_end)
+        await in_own_thread(held.write_end)
         if held.nonce in self.held:  # its end was told before it was written down, and may have been answered since
             self.look_at(held)
 
@@ -170,6 +165,7 @@ class Agent:
     # ── adopting ──────────────────────────────────────────────────────────────────────────────
     def adopt(self) -> None:
         """Take over what an earlier agent started. What was never claimed is left for its launch to be repeated."""
+        self.cache.drop_left()
         self._forks.adopt()
         for nonce, folder in self.home.live().items():
             try:
@@ -232,7 +228,12 @@ class Agent:
             self.on_held(self.held[nonce])
             return
         self._launching[nonce] = self._run(self._launch_with_assets(launch, blobs))
-        self._launching[nonce].add_done_callback(lambda _: self._launching.pop(nonce, None))
+        self._launching[nonce].add_done_callback(lambda task: self._launched(launch, task))
+
+    def _launched(self, launch: Launch | Prepare, launching: asyncio.Task[None]) -> None:
+        was_wanted = self._launching.pop(launch.nonce, None) is not None
+        if was_wanted and launching.cancelled():  # by a stop; it may have come before anything was done
+            self._spend(launch, ExitCause.STOPPED, tail=NEVER_STARTED, reason="stopped")
 
     async def _launch_with_assets(self, launch: Launch | Prepare, blobs: BlobReceiver) -> None:
         with self.cache.holding(assets_of(launch.spec)):
@@ -255,23 +256,9 @@ class Agent:
                 return
             why = await self._forks.place(folder, attempt)
             is_started = why is None or await self._forks.supervise(folder, nonce=launch.nonce, why=why)
-        except ConnectionLostError:
-            return  # the service repeats the launch when it is back
-        except NoRoomError as error:
-            logger.error("no_room", extra={"nonce": launch.nonce, "error": error})
-            return  # the service repeats the launch while nobody says that it started
-        except (*CAUSES,) as error:
-            cause = next(cause for kind, cause in CAUSES.items() if isinstance(error, kind))
-            logger.warning("not_launched", extra={"nonce": launch.nonce, "cause": cause.value, "error": error})
-            self._spend(launch, cause, tail=str(error))
-            return
-        except asyncio.CancelledError:
-            self._spend(launch, ExitCause.STOPPED, tail=NEVER_STARTED, reason="stopped")
-            return
-        except (OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
-            # Not foreseen. Left alone, the launch would be ordered again for ever, and nobody would know why.
-            logger.exception("launch_failed", extra={"nonce": launch.nonce})
-            self._spend(launch, ExitCause.LAUNCH_FAILED, tail=f"the agent could not prepare the attempt: {error!r}")
+        except Exception as error:  # noqa: BLE001  of one attempt, whatever it is
+            if (end := end_without_start(error, nonce=launch.nonce)) is not None:
+                self._spend(launch, end.cause, tail=end.tail)
             return
         held = HeldAttempt(folder, key=launch.key, nonce=launch.nonce, lineage=launch.lineage)
         held.devices = tuple(device.uuid for device in launch.spec.devices)
@@ -373,7 +360,7 @@ class Agent:
             held.spend(ExitCause.LAUNCH_FAILED, tail=f"the supervisor did not start: {tail}")
         else:
             logger.warning("supervisor_lost", extra={"nonce": held.nonce, "attempt": held.key})
-            record = await asyncio.to_thread(held.record_loss)
+            record = await in_own_thread(held.record_loss)
             held.look()
             if held.damage is None:
                 held.end(record)
@@ -410,7 +397,7 @@ class Agent:
         self.look_at(held)
         if held.exit is None and held.is_supervised():
             logger.error("trial_does_not_end", extra={"nonce": held.nonce, "attempt": held.key})
-            self._run(asyncio.to_thread(kill_tree, None, held.nonce))
+            self._run(in_own_thread(kill_tree, None, held.nonce))
             # A fork server has other trials, too, and may only be waiting for room on the disk.
             asyncio.get_running_loop().call_later(SUPERVISOR_GRACE_S, self._kill_hanging_parent, held)
 
@@ -445,10 +432,10 @@ class Agent:
             give_parameters(folder, order.index, order.parameters)
 
     def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
-        self._run(delete_checkpoint(self.home, self.store, order))
+        self._remove(delete_checkpoint(self.home, self.store, order))
 
     def remove_experiment(self, order: RemoveExperiment) -> None:
-        self._run(self._remove_experiment(order.experiment_id))
+        self._remove(self._remove_experiment(order.experiment_id))
 
     async def _remove_experiment(self, experiment_id: str) -> None:
         of_it = [held for held in self.held.values() if held.key.experiment_id == experiment_id]
@@ -483,6 +470,12 @@ class Agent:
         task.add_done_callback(self._ended)
         return task
 
+    def _remove(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Of an order that the service does not say again once it has come."""
+        task = self._run(work)
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -497,4 +490,7 @@ class Agent:
         for held in self.held.values():
             with contextlib.suppress(OSError):  # a full disk, or a home that was moved: it is read again instead
                 held.spool.save()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._launching.clear()  # one that is cut off was not stopped: the service orders it again
+        for tasks, limit_s in ((self._removing, REMOVED_S), (self._tasks - self._removing, LEAVE_S)):
+            if tasks:
+                await asyncio.wait(tasks, timeout=limit_s)

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, OrderedToLeaveError, RefusedError
 from trials.agent.patience import Patience
+from trials.agent.threads import in_own_thread
 from trials.agent.ways import OPEN_TIMEOUT_S, ServiceAddress, Way
 from trials.wire.addresses import ACTIVE_HEADER
 from trials.wire.limits import MESSAGE_LIMIT_BYTES
@@ -115,7 +116,7 @@ class Channel:
             tls, host = self._way.tls(address), urlsplit(address.url).hostname
             connecting = _ConnectHere(
                 uri,
-                sock=await asyncio.to_thread(self._way.opened, address),
+                sock=await in_own_thread(self._way.opened, address),
                 ssl=tls,
                 server_hostname=None if tls is None else host,
                 additional_headers={"Authorization": f"Bearer {self._way.token()}"},

@@ -176,7 +176,7 @@ class Conversation:
         self._on_welcome(answer)
         self._agent.store = self._offers.store = CheckpointStore(answer.checkpoint_store)
         self._agent.cache.store = FileStore(answer.asset_store) if answer.asset_store else None
-        own = self._agent.home.agent / "outgoing" if self._agent.facts.is_joined else None
+        own = self._agent.home.outgoing if self._agent.facts.is_joined else None
         self._outputs.begin(self._agent.cache.store, answer.asset_staging, own=own)
         self._agent.cache.limit_bytes = answer.asset_cache_bytes
         for attempt in list(self._agent.held.values()):

@@ -17,6 +17,8 @@ from websockets.exceptions import ConnectionClosed
 
 from trials.agent import bounds
 from trials.agent.home import Home
+from trials.agent.rounds import one_round
+from trials.agent.threads import in_own_thread
 from trials.files import is_scarce, sync_folder, write_atomically
 from trials.wire.messages import Message
 from trials.wire.nodes import NodeChanged, NodeFacts
@@ -47,6 +49,7 @@ class FactsOfNode:
         self._home, self._room = home, room
         self._drained = home.agent / "drained"
         self._unkept: bool | None = None  # what was ordered, where the home does not hold it yet
+        self._was_drained = False
         self._told: NodeFacts | None = None
         self._told_at = 0.0
 
@@ -62,8 +65,17 @@ class FactsOfNode:
             clock=time.time(),
             free_bytes=free,
             trouble=trouble,
-            drained=self._drained.exists() if self._unkept is None else self._unkept,
+            drained=self._is_drained() if self._unkept is None else self._unkept,
         )
+
+    def _is_drained(self) -> bool:
+        try:
+            self._was_drained = self._drained.stat() is not None
+        except (FileNotFoundError, NotADirectoryError):
+            self._was_drained = False
+        except OSError:  # a home that cannot be read now, which is told as its trouble
+            pass
+        return self._was_drained
 
     def drain(self, *, on: bool) -> NodeFacts:
         """Keep it over restarts of the agent; what is true of the node then.
@@ -107,12 +119,12 @@ class FactsOfNode:
         """What changes on the node, for as long as the connection lasts."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self._keep()
-            told = self._told
-            found = await asyncio.to_thread(self.now)
-            # What was told meanwhile, as that it is drained, is newer than this look.
-            if self._told is told and (news := self.news(found)) is not None:
-                with suppress(ConnectionClosed):  # the next hello says it
+            with one_round("facts"), suppress(ConnectionClosed):  # the next hello says it
+                self._keep()
+                told = self._told
+                found = await in_own_thread(self.now)
+                # What was told meanwhile, as that it is drained, is newer than this look.
+                if self._told is told and (news := self.news(found)) is not None:
                     await send(NodeChanged(node=news))
 
     def _look(self) -> tuple[int, str]:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from trials.agent.supervision.starting import LaunchFailedError
 from trials.processes.detached import EndWatch
 from trials.tasks import nodes
 from trials.tasks.nodes import LocalNode
+from trials.wire.log_files import LOG_BYTES
 
 REQUEST = Request(nonce="n", factory="f:f", arguments={}, order=Order(block_size=16), memory_bytes=24 << 20, workers=1)
 ATTEMPT = {"spec": {}, "local": {}, "nonce": "n"}
@@ -130,3 +131,19 @@ def test_a_runner_of_tasks_that_cannot_be_started_leaves_no_descriptor(
     with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
         LocalNode(tmp_path, environment=os.environ)
     assert descriptors() == before
+
+
+def test_the_log_of_a_server_is_bounded(home: Home) -> None:
+    async def look() -> None:
+        servers = DataServers(home, lambda _: home.path)
+        folder = servers._folder / "k"
+        folder.mkdir(parents=True)
+        servers._servers["k"] = cast("Any", None)
+        with (folder / "server.log").open("ab") as file:
+            for _ in range(3):
+                file.truncate(LOG_BYTES)  # of nothing
+                servers.bound_logs()
+        found = {path.name: path.stat().st_size for path in folder.iterdir()}
+        assert found == {"server.log": 0, "server.log.1": LOG_BYTES}
+
+    asyncio.run(look())

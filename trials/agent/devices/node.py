@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from trials.agent.devices.reading import Devices, DeviceSource, NvmlDevices, may_have_devices, open_source
+from trials.agent.rounds import one_round
+from trials.agent.threads import in_own_thread
 from trials.processes.identity import descendants_of
 from trials.wire.devices import NodeDevice
 from trials.wire.records import ProcessRecord
@@ -90,7 +92,8 @@ class NodeDevices:
         """Read on, if there was something to read at first: devices do not come to a node that has none."""
         while self._had_some:
             await asyncio.sleep(self._pause_s())
-            await self.refresh()
+            with one_round("devices"):
+                await self.refresh()
 
     def _pause_s(self) -> float:
         if any(state.occupied for state in self.states):
@@ -125,7 +128,7 @@ class NodeDevices:
             pids = {holder.nonce: _pids_of(holder) for holder in holders}
             own = {pid for found in pids.values() for pid in found}
             given = {uuid for holder in holders for uuid in holder.devices}
-            self.states = await asyncio.to_thread(devices.states, own_pids=own, given=given)
+            self.states = await in_own_thread(devices.states, own_pids=own, given=given)
         for holder in holders:
             seen = devices.used_bytes(holder.devices, pids[holder.nonce])
             self.peaks[holder.nonce] = max(self.peaks.get(holder.nonce, 0), seen)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.agent.home import Home
+from trials.agent.rounds import one_round
 from trials.agent.sharing.requests import FindAttempt, NotServedError, Request, RequestSocket, key_of
 from trials.agent.supervision.command import environment
 from trials.agent.supervision.secrets import secret_values
@@ -29,6 +30,7 @@ from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import children_of, identity, is_alive, send_verified
 from trials.processes.logs import end_of
 from trials.processes.usage import memory_of
+from trials.wire.log_files import BoundedLog
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm
 from trials.wire.plain import ProtocolError, from_plain
 from trials.wire.sockets import data_socket_path
@@ -120,9 +122,16 @@ class DataServers:
     async def _look_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            self._requests.see_to_it()
-            if self._servers:
-                self.keep_within(int(node_memory_bytes() * MEMORY_MOST_SHARE))
+            with one_round("data servers"):
+                self._requests.see_to_it()
+                self.bound_logs()
+                if self._servers:
+                    self.keep_within(int(node_memory_bytes() * MEMORY_MOST_SHARE))
+
+    def bound_logs(self) -> None:
+        """A server says something of each sample that fails, and a dataset may print what it likes."""
+        for key in self._servers:
+            BoundedLog(self._folder / key / FILE_LOG, older=1).look()
 
     def keep_within(self, most: int) -> None:
         """End the largest server while all together take more than ``most`` bytes."""
