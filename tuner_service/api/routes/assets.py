@@ -21,14 +21,13 @@ from tuner_service.api.responses import IfMatch, json_response, require_match, t
 from tuner_service.api.routes.paging import (
     DEFAULT_PAGE,
     PAGE_LIMIT,
-    cursor_fault,
     make_cursor,
-    read_cursor,
+    read_moment_cursor,
     read_number_cursor,
 )
 from tuner_service.api.routes.parameters import Cursor, Limit
 from tuner_service.domain.assets import AssetKind
-from tuner_service.domain.errors import InputError, NotFoundError, UnavailableError
+from tuner_service.domain.errors import NotFoundError, UnavailableError
 from tuner_service.service.assets.asset_views import added_view, asset_view, file_view, version_view
 from tuner_service.service.assets.uploads import PieceWriter, in_words
 from tuner_service.service.experiments import Services
@@ -142,7 +141,7 @@ def list_assets(
     """Newest first, each with its names."""
     rows = services.assets.rows
     with services.queries.snapshot():
-        found = rows.assets(before=_moment_and_id(cursor), limit=limit + 1, kind=kind)
+        found = rows.assets(before=read_moment_cursor(cursor), limit=limit + 1, kind=kind)
         page = found[:limit]
         views = [asset_view(rows, asset) for asset in page]
     following = make_cursor(f"{page[-1].at!r} {page[-1].id}") if len(found) > limit else None
@@ -230,15 +229,3 @@ def _found(services: Services, reference: str) -> View:
     with services.queries.snapshot():
         found = services.assets.resolve(reference)
         return added_view(services.assets.rows, found.asset, found.version)
-
-
-def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:
-    text = read_cursor(cursor)
-    if text is None:
-        return None
-    moment, _, asset_id = text.partition(" ")
-    try:
-        return float(moment), asset_id
-    except ValueError as error:
-        fault: InputError = cursor_fault()
-        raise fault from error

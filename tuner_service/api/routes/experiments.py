@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -18,13 +17,7 @@ from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.guard import MAX_BODY_BYTES
 from tuner_service.api.responses import IfMatch, json_response, tagged_response
 from tuner_service.api.routes.matching import require_experiment, view_for
-from tuner_service.api.routes.paging import (
-    DEFAULT_PAGE,
-    cursor_fault,
-    make_cursor,
-    read_cursor,
-    read_number_cursor,
-)
+from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_moment_cursor, read_number_cursor
 from tuner_service.api.routes.parameters import DEFAULT_WAIT_S, Cursor, ExperimentIdPath, Limit, Timeout, WaitFor
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
@@ -91,7 +84,7 @@ def list_experiments(  # noqa: PLR0913  # one argument for each query parameter
 ) -> Response:
     """Newest first."""
     experiments = list(services.queries.experiments())
-    after = _moment_and_id(cursor)
+    after = read_moment_cursor(cursor)
     if after is not None:
         # By its place and not by its name: the one that ended the page before may have been deleted since.
         experiments = [experiment for experiment in experiments if (experiment.created_at, experiment.id) < after]
@@ -215,19 +208,6 @@ def read_journal(
         lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
     following = make_cursor(str(lines[limit - 1].line)) if len(lines) > limit else None
     return json_response({"items": [journal_view(line) for line in lines[:limit]], "next": following})
-
-
-def _moment_and_id(cursor: str | None) -> tuple[float, str] | None:
-    text = read_cursor(cursor)
-    if text is None:
-        return None
-    moment, _, experiment_id = text.partition(" ")
-    try:
-        if not experiment_id or not math.isfinite(float(moment)):
-            raise cursor_fault()
-        return float(moment), experiment_id
-    except ValueError as exc:
-        raise cursor_fault() from exc
 
 
 async def _shown(request: Request, services: Services, experiment_id: str) -> Response:

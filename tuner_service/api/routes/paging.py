@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 
 from trials.wire.texts import text_fault
 from tuner_service.domain.errors import Fault, InputError
@@ -38,6 +39,20 @@ def read_number_cursor(cursor: str | None) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise cursor_fault()
     return int(text)
+
+
+def read_moment_cursor(cursor: str | None) -> tuple[float, str] | None:
+    """A moment, and the id of what began then, with a space between; None without a cursor."""
+    text = read_cursor(cursor)
+    if text is None:
+        return None
+    moment, _, id_ = text.partition(" ")
+    try:
+        if not id_ or not math.isfinite(float(moment)):
+            raise cursor_fault()
+        return float(moment), id_
+    except ValueError as exc:
+        raise cursor_fault() from exc
 
 
 def cursor_fault() -> InputError:
