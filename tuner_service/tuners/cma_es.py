@@ -2,7 +2,9 @@
 
 Hansen, "The CMA Evolution Strategy: A Tutorial", 2016; the update is that of the package ``cmaes``, which Optuna's
 sampler wraps. Optuna keeps its state in the trials that were suggested; here it follows from the outcomes: every
-``population_size`` trials that ended with a value, in the order in which they ended, are one generation.
+``population_size`` trials that ended with a value, in the order in which they ended, are one generation. No snapshot
+holds it: the package's own form of it leaves out one triangle of the covariance, which rounding makes another than the
+other, so that a search would go on otherwise.
 
 Numbers are coordinates of the unit cube. A choice has none: it is drawn from how often its options occur among the
 better half of the newest generation, each option counted once more than that.
@@ -22,6 +24,7 @@ from tuner_service.tuners.model_tuner import ModelTuner
 from tuner_service.tuners.trial_notes import FINISHED, TrialNote
 
 FAR = float("inf")
+LEAST_SIZE = 4  # of a generation, as Hansen recommends for one coordinate, and here for none
 RESTART_SEED = 1_000_003  # times the generation: where a search that has converged begins again
 
 
@@ -41,37 +44,16 @@ class CmaEsTuner(ModelTuner):
         self._forget()
 
     def _forget(self) -> None:
+        """It is told all generations again, a millisecond or so each, when it is asked next."""
         self._optimizer: Any = None
         self._generations = 0  # of trials that were told
         self._elite: list[Flat] = []
         self._columns = _numbers(self.space)
 
-    def _derived_state(self) -> dict[str, Any]:
-        if self._optimizer is None:
-            return {}
-        optimizer = {
-            name: {"array": value.tolist()} if hasattr(value, "tolist") else value
-            for name, value in self._optimizer.__getstate__().items()
-        }
-        return {"generations": self._generations, "elite": self._elite, "optimizer": optimizer}
-
-    def _load_derived(self, state: dict[str, Any]) -> None:
-        if not state:
-            return
-        import numpy as np
-
-        self._generations, self._elite = state["generations"], state["elite"]
-        self._optimizer = self._new_optimizer([0.5] * len(self._columns))
-        loaded = {
-            name: np.array(value["array"]) if isinstance(value, dict) else value
-            for name, value in state["optimizer"].items()
-        }
-        self._optimizer.__setstate__(loaded)
-
     def _propose(self, rng: random.Random) -> Parameters:
-        if not self._columns:
-            return self._drawn(None, rng)
         self._catch_up()
+        if self._optimizer is None:
+            return self._drawn(None, rng)
         self._optimizer.reseed_rng(rng.getrandbits(32))
         return self._drawn(self._optimizer.ask(), rng)
 
@@ -97,16 +79,19 @@ class CmaEsTuner(ModelTuner):
 
     def _catch_up(self) -> None:
         """Tell whole generations that have ended since."""
-        if self._optimizer is None:
+        if self._optimizer is None and self._columns:
             self._optimizer = self._new_optimizer([0.5] * len(self._columns))
-        size = self._optimizer.population_size
+        # There is none where all parameters are choices.
+        size = self._optimizer.population_size if self._optimizer is not None else self._wanted_size or LEAST_SIZE
         while (self._generations + 1) * size <= len(self.modelled):
             first = self._generations * size
             ranked = sorted(self.modelled[first : first + size], key=self._rank)
             self._generations += 1
-            self._optimizer.tell([(self._coordinates(note), float(rank)) for rank, note in enumerate(ranked)])
             better = [self.space.flatten(note.parameters) for note in ranked[: (size + 1) // 2]]
             self._elite = [flat for flat in better if flat is not None]
+            if self._optimizer is None:
+                continue
+            self._optimizer.tell([(self._coordinates(note), float(rank)) for rank, note in enumerate(ranked)])
             if self._optimizer.should_stop():
                 start = random.Random(self._generations * RESTART_SEED)  # noqa: S311  # a search, not a secret
                 self._optimizer = self._new_optimizer([start.random() for _ in self._columns])

@@ -82,6 +82,20 @@ def test_tpe_keeps_away_from_what_still_runs() -> None:
     assert len(set(found)) == 10
 
 
+def test_cma_es_draws_options_by_the_better_half_in_a_space_of_choices_alone_too() -> None:
+    options = [f"option {place}" for place in range(40)]
+    tuner = a_tuner("cma_es", {name: {"type": "categorical", "choices": options} for name in "ab"}, population_size=30)
+    for number in range(1, 31):
+        good = number % 2
+        parameters = {"a": options[0] if good else options[1], "b": options[number]}
+        tuner.observe(
+            TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=float(not good))
+        )
+    asked = [tuner.suggest(31, random.Random(seed)) for seed in range(200)]
+    drawn = [parameters["a"] for parameters in asked if isinstance(parameters, dict)]
+    assert drawn.count(options[0]) > 5 * drawn.count(options[1])
+
+
 def test_the_grid_goes_in_order_and_ends() -> None:
     tuner = a_tuner("grid", {"a": {"type": "bool"}, "b": {"_type": "uniform", "_value": [0, 1]}}, points=3)
     seen = []
