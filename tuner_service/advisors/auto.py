@@ -174,16 +174,20 @@ class AutoAdvisor(Advisor):
             course = Course(number=outcome.number, parameters=outcome.parameters, row=row)
         if reports:
             self._take(course, reports)
-        if outcome.status is TrialStatus.SUCCEEDED:
-            loss = self.loss_of(outcome.value)
-            if course.losses:
-                self._reach(len(course.losses))
-            else:
-                self._add(course, loss)
-                course.is_whole = False
-            self._note(Point(course=course, count=len(course.losses), loss=loss, is_end=True))
+        ended_well, loss, count = (
+            outcome.status is TrialStatus.SUCCEEDED,
+            self.loss_of(outcome.value),
+            len(course.losses),
+        )
+        if ended_well and not count:
+            self._add(course, loss)
+            course.is_whole = False
         if course.losses:
             self._past.append(course)
+        if ended_well and count:
+            self._reach(count)  # it is one of those that are placed anew where the rungs move
+        if ended_well:
+            self._note(Point(course=course, count=len(course.losses), loss=loss, is_end=True))
 
     def update_search_space(self, space: SearchSpace) -> None:
         super().update_search_space(space)
@@ -348,8 +352,8 @@ class AutoAdvisor(Advisor):
 
 
 def _is_check(course: Course) -> bool:
-    """Whether the models are checked by this trial."""
-    return course.number % CHECKED_EVERY == 0
+    """Whether the models are checked by this trial; a result from elsewhere, which has the number 0, checks nothing."""
+    return course.number > 0 and course.number % CHECKED_EVERY == 0
 
 
 def _random_portion(trust: float, stale: int) -> float:

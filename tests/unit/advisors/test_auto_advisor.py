@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tuner_service.advisors.auto import CHECKED_EVERY, CHECKS_LIMIT, AutoAdvisor
+from tuner_service.advisors.auto import CHECKED_EVERY, CHECKS_LIMIT, REPORTS_AT_FIRST_RUNG, AutoAdvisor
 from tuner_service.advisors.base import Start
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.domain.experiment import Objective
@@ -182,3 +182,36 @@ def test_a_trial_that_reports_nothing_counts_at_its_end() -> None:
     choice = advisor.suggest(13, suggestion_generator(5, 13))
     assert isinstance(choice, Start)
     assert abs(choice.parameters["x"] - 0.3) < 0.3
+
+
+def test_the_trial_with_which_rungs_move_is_compared_with_at_the_new_ones_before_a_restart_and_after_it() -> None:
+    advisor = an_advisor()
+    first, *others, asked = points(3)
+    long = [Report(step=step, value=0.1) for step in range(1, 2 * REPORTS_AT_FIRST_RUNG + 1)]
+    advisor.added(1, first)
+    advisor.ended(TrialOutcome(number=1, status=TrialStatus.SUCCEEDED, parameters=first, value=0.1), long)
+    for number, parameters in enumerate(others, start=2):
+        advisor.added(number, parameters)
+        advisor.assess(number, long[:2])
+    advisor.added(3, asked)
+    restarted = an_advisor()
+    restarted.load_state_dict(json.loads(json.dumps(advisor.state_dict())))
+    behind = [Report(step=step, value=0.9) for step in (1, 2)]
+    verdict = advisor.assess(3, behind)
+    assert isinstance(verdict, Stop)
+    assert restarted.assess(3, behind) == verdict
+
+
+def test_results_from_elsewhere_are_no_trials_that_check_the_models() -> None:
+    advisor, rng = an_advisor(), random.Random(4)
+    imported = [
+        TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters=parameters, value=1.0 + rng.random())
+        for parameters in points(200)
+    ]
+    advisor.import_results(imported)
+    numbers = iter(range(1, 200))
+    for parameters in points(60):
+        end = rng.random()
+        told(advisor, next(numbers), [end + 1.0] * (EPOCHS - 1) + [end], parameters)
+    number = next(n for n in numbers if n % CHECKED_EVERY == 0)
+    assert told(advisor, number, [1.02] * (EPOCHS - 1) + [0.02], {"x": 0.5, "y": 0.5}) == EPOCHS
