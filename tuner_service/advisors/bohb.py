@@ -17,6 +17,8 @@ from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, TrialOutcome
 from tuner_service.tuners.base import Tuner
 from tuner_service.tuners.registry import TUNERS, create_tuner
 
+MODEL_REDRAWS = 2  # where what it suggests was begun with already; then a random draw
+
 
 class Bohb(Hyperband):
     def __init__(
@@ -41,8 +43,12 @@ class Bohb(Hyperband):
         enough = [height for height, count in enumerate(self._counts) if count >= self._min_results]
         if draws_at_random or not enough:
             return super().propose(number, rng, first)
-        suggestion = self._models[enough[-1]].suggest(number, rng)
-        return suggestion if isinstance(suggestion, dict) else super().propose(number, rng, first)
+        for _ in range(1 + MODEL_REDRAWS):
+            # The model of a rung knows only the trials that have come there.
+            suggestion = self._models[enough[-1]].suggest(number, rng)
+            if isinstance(suggestion, dict) and (self._draws.is_new(suggestion) or self._draws.has_no_more):
+                return suggestion
+        return super().propose(number, rng, first)
 
     def proposed(self, trial: int, parameters: Parameters) -> None:
         self._parameters[trial] = parameters

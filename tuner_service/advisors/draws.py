@@ -57,6 +57,11 @@ class Draws:
         """Whether it was neither drawn nor told of."""
         return parameters not in self._proposed
 
+    @property
+    def has_no_more(self) -> bool:
+        """Whether the space has nothing else, so that all that comes has been there."""
+        return self._proposed.fills_the_space
+
     def add(self, parameters: Parameters) -> None:
         self._proposed.add(parameters)
 
