@@ -20,7 +20,7 @@ from tuner_service.advisors.rungs import loss_in, loss_out
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.ranges import Choice as ChoiceRange
 from tuner_service.domain.ranges import FloatRange, IntRange, NormalRange, QuantizedRange, Range
-from tuner_service.domain.search_space import Flat, SearchSpace
+from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, NotYet
 
@@ -103,7 +103,7 @@ class Pbt(Advisor):
 
     def changed(self, parameters: Parameters, change: _Change) -> Parameters:
         """``parameters`` with a change of every explored one; of a space that has changed, drawn where they lack."""
-        flat: Flat = self.space.flatten(parameters) or {}
+        flat = self.space.fitting(parameters)
 
         def choose(path: str, range_: Range) -> Any:
             if path not in flat:
@@ -226,7 +226,8 @@ def scaled(range_: Range, value: Any, factor: float) -> Any:
             return range_.value_at(range_.index_of(wanted))
         case IntRange():
             wanted = min(max(round(value * factor), range_.low), range_.high)
-            return wanted if range_.contains(wanted) else value
+            place = (wanted - range_.low + range_.step // 2) // range_.step
+            return range_.value_at(min(place, int(range_.size) - 1))
         case QuantizedRange():
             return range_.project(value * factor)
         case NormalRange(q=None):

@@ -73,7 +73,9 @@ def _range_size(range_: Range) -> float:
 def _range_grid_size(range_: Range, points: int) -> int:
     if not isinstance(range_, Choice):
         return range_.grid_size(points)
-    return sum(_option_grid_size(option, points) for option in range_.options)
+    return (
+        len(range_.options) if range_.is_flat else sum(_option_grid_size(option, points) for option in range_.options)
+    )
 
 
 def _option_grid_size(option: Option, points: int) -> int:
@@ -82,6 +84,8 @@ def _option_grid_size(option: Option, points: int) -> int:
 
 def _option_at(range_: Choice, place: int, points: int) -> tuple[Option, int]:
     """The option that ``place`` belongs to, and the place inside it."""
+    if range_.is_flat:  # there may be a hundred thousand of them
+        return range_.options[place], 0
     firsts = list(accumulate((_option_grid_size(option, points) for option in range_.options), initial=0))
     index = bisect_right(firsts, place) - 1
     return range_.options[index], place - firsts[index]

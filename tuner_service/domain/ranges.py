@@ -71,7 +71,9 @@ class FloatRange:
 
     def index_of(self, value: float) -> int:
         """The index of the value of a stepped range that is nearest to ``value``."""
-        return 0 if self.step is None else round((value - self.low) / self.step)
+        if self.step is None:
+            return 0
+        return min(max(round((value - self.low) / self.step), 0), int(self.size) - 1)  # ``high`` may be no value
 
     def grid_size(self, points: int) -> int:
         return points if self.size == math.inf else int(self.size)
@@ -240,6 +242,11 @@ class Choice:
 
     options: tuple[Option, ...]
     ordered: bool = False
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether no option is a nested space."""
+        return all(option.branch is None for option in self.options)
 
     @cached_property
     def _indices(self) -> dict[str, int]:

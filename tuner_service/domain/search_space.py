@@ -109,6 +109,15 @@ class SearchSpace:
         inside = _flatten(self.parameters, parameters, flat, {}) and self.admits(parameters)
         return flat if inside else None
 
+    def fitting(self, parameters: Parameters) -> Flat:
+        """What of ``parameters`` each parameter of this space can take, whatever the others are; as ``flatten`` has it.
+
+        All of it where they lie inside. Conditions and constraints are not looked at.
+        """
+        flat: Flat = {}
+        _fit(self.parameters, parameters, flat)
+        return flat
+
     def contains(self, parameters: Parameters) -> bool:
         return self.flatten(parameters) is not None
 
@@ -277,3 +286,17 @@ def _flatten_choice(range_: Choice, path: str, value: Any, *, flat: Flat, around
     if branch is None:
         return True
     return _flatten(branch, {name: item for name, item in value.items() if name != "_name"}, flat, around)
+
+
+def _fit(parameters: tuple[Parameter, ...], given: Parameters, flat: Flat) -> None:
+    for parameter in parameters:
+        range_, one = parameter.range, Flat()
+        if parameter.name not in given:
+            continue
+        value = given[parameter.name]
+        if not isinstance(range_, Choice):
+            if _flatten_one(parameter, value, one, {}):
+                flat.update(one)
+        elif (index := range_.index_of(value)) is not None:
+            flat[parameter.path] = index
+            _fit(range_.options[index].branch or (), value, flat)

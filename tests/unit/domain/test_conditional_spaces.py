@@ -278,3 +278,13 @@ def test_nested_spaces_that_together_hold_more_than_a_float_can_tell_are_endless
     space = parse_search_space({"a": {"_type": "choice", "_value": nested}, "b": {"type": "bool"}})
 
     assert space.size == math.inf
+
+
+def test_of_parameters_outside_a_space_is_kept_what_each_of_its_own_can_take() -> None:
+    before = parse_search_space(NESTED)
+    for parameters in draws(before, 50):
+        assert before.fitting(parameters) == before.flatten(parameters)
+    layer = {"type": "categorical", "choices": ["none", {"_name": "conv", "depth": SMALL}]}
+    other = parse_search_space({"a": SMALL, "b": OPTIMIZER, "layer": layer, "new": UNIT})
+    given = {"a": -5, "b": "sgd", "layer": {"_name": "conv", "depth": 2, "gone": 1}, "old": True}
+    assert other.fitting(given) == {"b": 0, "layer": 1, "layer/conv/depth": 2}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import random
+import time
 from typing import Any
 
 import pytest
@@ -136,6 +137,15 @@ def test_a_finite_grid_holds_every_point_once_with_the_last_parameter_fastest() 
     ]
     assert len({parameters_key(point) for point in points}) == space.size
     assert all(map(space.contains, points))
+
+
+def test_a_grid_of_many_options_is_gone_through_quickly() -> None:
+    space = parse_search_space({"c": {"type": "categorical", "choices": list(range(50_000))}, "b": {"type": "bool"}})
+    begun = time.process_time()
+    found = [space.grid_point(index, 1) for index in range(90_000, 91_000)]
+    assert time.process_time() - begun < 1
+    assert found[:2] == [{"c": 45_000, "b": False}, {"c": 45_000, "b": True}]
+    assert len(found) == 1_000
 
 
 def test_a_grid_divides_continuous_parameters_ends_included() -> None:
@@ -306,6 +316,7 @@ def test_a_range_of_one_value_is_that_value() -> None:
     [
         ({"_type": "uniform", "_value": [0, 1]}, [1.5, -0.1, "0.5", True]),
         ({"type": "float", "low": 0, "high": 1, "step": 0.1}, [0.35]),
+        ({"type": "float", "low": 0, "high": 0.5, "step": 0.3}, [0.5]),  # 0 and 0.3 alone
         ({"_type": "quniform", "_value": [0, 1, 0.25]}, [0.3]),
         ({"_type": "lognormal", "_value": [0, 1]}, [0, -1]),
         ({"_type": "qlognormal", "_value": [0, 1, 0.5]}, [-0.5, 0.3]),
