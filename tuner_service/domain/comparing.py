@@ -36,32 +36,39 @@ def covers(outer: tuple[Parameter, ...], inner: tuple[Parameter, ...]) -> bool:
     )
 
 
-def adapted(parameters: tuple[Parameter, ...], given: Any) -> Parameters | None:
-    """What ``given`` is in a space of ``parameters``, as far as names and conditions go; None where one is missing."""
+def adapted(parameters: tuple[Parameter, ...], given: Any, around: Parameters | None = None) -> Parameters | None:
+    """What ``given`` is in a space of ``parameters``, as far as names and conditions go; None where one is missing.
+
+    ``around``: the values of the spaces around this one, which its conditions may name.
+    """
     if not isinstance(given, dict):
         return None
     fitting: Parameters = {}
+    known = dict(around or {})
     for parameter in parameters:
-        if parameter.when is not None and not parameter.when.holds(fitting):
+        if parameter.when is not None and not parameter.when.holds(known):
             continue
-        value = given.get(parameter.name) if parameter.name in given else _only_value(parameter.range)
-        if value is None and parameter.name not in given:
+        if parameter.name not in given and not _has_one_value(parameter.range):
             return None
-        fitting[parameter.name] = _adapted_value(parameter.range, value)
+        value = given[parameter.name] if parameter.name in given else _only_value(parameter.range)
+        fitting[parameter.name] = known[parameter.name] = _adapted_value(parameter.range, value, known)
     return fitting
 
 
-def _adapted_value(range_: Range, value: Any) -> Any:
+def _adapted_value(range_: Range, value: Any, around: Parameters) -> Any:
     index = range_.index_of(value) if isinstance(range_, Choice) else None
     if index is None or not isinstance(range_, Choice) or range_.options[index].branch is None:
         return value
-    inner = adapted(range_.options[index].branch or (), value)
+    inner = adapted(range_.options[index].branch or (), value, around)
     return value if inner is None else {"_name": range_.options[index].value, **inner}
 
 
+def _has_one_value(range_: Range) -> bool:
+    return len(range_.options) == 1 if isinstance(range_, Choice) else range_.grid_size(2) == 1
+
+
 def _only_value(range_: Range) -> Any:
-    if range_.grid_size(2) != 1 if not isinstance(range_, Choice) else len(range_.options) != 1:
-        return None
+    """Of a range that has one; it may be null."""
     if not isinstance(range_, Choice):
         return range_.grid_value(0, 1)
     return range_.options[0].value if range_.options[0].branch is None else {"_name": range_.options[0].value}

@@ -119,6 +119,21 @@ def test_a_warm_start_takes_what_fits_and_fills_in_what_can_only_be_one_thing() 
     assert space.adapted("nothing") is None  # type: ignore[arg-type]  # what another experiment may have imported
 
 
+def test_a_warm_start_knows_nested_parameters_that_depend_on_the_space_around_them() -> None:
+    nested = {"_name": "conv", "pad": integers(0, 2, when={"mode": "slow"}), "fixed": {"type": "const", "value": 7}}
+    space = parse_search_space({"mode": options("slow", "fast"), "layer": options("none", nested)})
+    slow = {"mode": "slow", "layer": {"_name": "conv", "pad": 1, "fixed": 7}}
+    fast = {"mode": "fast", "layer": {"_name": "conv", "fixed": 7}}
+    assert space.adapted({"mode": "slow", "layer": {"_name": "conv", "pad": 1}}) == slow
+    assert space.adapted({"mode": "fast", "layer": {"_name": "conv", "pad": 1}}) == fast
+    assert space.adapted({"mode": "slow", "layer": {"_name": "conv"}}) is None
+
+
+def test_a_warm_start_fills_in_a_parameter_that_can_only_be_null() -> None:
+    space = parse_search_space({"x": uniform(0, 1), "schedule": {"type": "const", "value": None}})
+    assert space.adapted({"x": 0.5}) == {"x": 0.5, "schedule": None}
+
+
 # ── what makes no revision ──────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("one", "other", "is_alike"),
