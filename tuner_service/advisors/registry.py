@@ -86,20 +86,20 @@ ADVISORS = {
             home="tuner_service.advisors.asha_promote:AshaPromote",
             meaning="asynchronous successive halving: trials rest at rungs, and the best of each rung go on",
             options=RUNGS,
-            ascending=RESTS_BEFORE_ITS_END,
+            below=RESTS_BEFORE_ITS_END,
         ),
         RegisteredAlgorithm(
             name="hyperband",
             home="tuner_service.advisors.hyperband:Hyperband",
             meaning="brackets of successive halving, each with another trade of many trials against long ones",
             options=RUNGS,
-            ascending=RESTS_BEFORE_ITS_END,
+            below=RESTS_BEFORE_ITS_END,
         ),
         RegisteredAlgorithm(
             name="bohb",
             home="tuner_service.advisors.bohb:Bohb",
             meaning="Hyperband whose trials are proposed by a model of the highest rung with enough results",
-            ascending=RESTS_BEFORE_ITS_END,
+            below=RESTS_BEFORE_ITS_END,
             options=(
                 *RUNGS,
                 AlgorithmOption(
@@ -128,7 +128,7 @@ ADVISORS = {
             name="pbt",
             home="tuner_service.advisors.pbt:Pbt",
             meaning="population based training: bad trials go on from checkpoints of good ones, with other parameters",
-            ascending=IS_COMPARED_BEFORE_ITS_END,
+            below=IS_COMPARED_BEFORE_ITS_END,
             options=(
                 *POPULATION,
                 AlgorithmOption(
@@ -145,7 +145,7 @@ ADVISORS = {
             home="tuner_service.advisors.pb2:Pb2",
             meaning="population based training whose changes come from a Gaussian process over time and parameters",
             options=POPULATION,
-            ascending=IS_COMPARED_BEFORE_ITS_END,
+            below=IS_COMPARED_BEFORE_ITS_END,
         ),
     )
 }

@@ -121,6 +121,7 @@ ASSESSORS = {
             name="curve_fitting",
             home="tuner_service.assessors.curve_fitting:CurveFitting",
             meaning="stops a trial whose learning curve, carried on to its end, does not come near the best so far",
+            ascending=(("start_step", "max_step"),),
             options=(
                 AlgorithmOption(
                     name="max_step", default=20, low=1, high=1_000_000, meaning="how many reports a whole trial makes"

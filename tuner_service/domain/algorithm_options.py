@@ -65,6 +65,7 @@ class RegisteredAlgorithm:
     options: tuple[AlgorithmOption, ...] = ()
     several_objectives: bool = False  # whether it searches for more than the first objective
     ascending: tuple[tuple[str, str], ...] = ()  # pairs of options of which the first does not lie above the second
+    below: tuple[tuple[str, str], ...] = ()  # pairs of options of which the first lies below the second
 
 
 def check_options(registered: Mapping[str, RegisteredAlgorithm], name: str, args: Any, *, kind: str) -> Sequence[Fault]:
@@ -104,12 +105,14 @@ def contradictions(registered: Mapping[str, RegisteredAlgorithm], name: str, arg
     accepted goes on.
     """
     values, faults = with_defaults(registered[name], args), []
-    for lower, upper in registered[name].ascending:
-        if values[lower] > values[upper]:
+    pairs = [(*pair, False) for pair in registered[name].ascending] + [(*pair, True) for pair in registered[name].below]
+    for lower, upper, apart in pairs:
+        if values[lower] > values[upper] or (apart and values[lower] == values[upper]):
+            must = "must lie below" if apart else "must not lie above"
             shown = [f"{each} ({values[each]:g}{'' if each in args else ', its default'})" for each in (lower, upper)]
             pointer = f"/args/{lower if lower in args else upper}"
             hint = "" if {lower, upper} <= args.keys() else "; give both"
-            faults.append(Fault(pointer=pointer, message=f"{shown[0]} must not lie above {shown[1]}{hint}"))
+            faults.append(Fault(pointer=pointer, message=f"{shown[0]} {must} {shown[1]}{hint}"))
     return faults
 
 

@@ -62,11 +62,13 @@ def test_every_option_of_every_algorithm_refuses_nonsense_at_its_place(
     ("kind", "name", "args", "said"),
     [
         ("assessor", "threshold", {"lower": 5, "upper": 1}, "lower (5) must not lie above upper (1)"),
-        ("advisor", "hyperband", {"min_step": 100}, "min_step (100) must not lie above max_step (81, its default)"),
-        ("advisor", "asha_promote", {"max_step": 2, "min_step": 3}, "min_step (3) must not lie above max_step (2)"),
+        ("assessor", "curve_fitting", {"max_step": 5}, "start_step (6, its default) must not lie above max_step (5)"),
+        ("advisor", "hyperband", {"min_step": 100}, "min_step (100) must lie below max_step (81, its default)"),
+        ("advisor", "hyperband", {"max_step": 1}, "min_step (1, its default) must lie below max_step (1)"),
+        ("advisor", "asha_promote", {"max_step": 2, "min_step": 3}, "min_step (3) must lie below max_step (2)"),
         ("advisor", "bohb", {"min_step": 82}, "; give both"),
-        ("advisor", "pbt", {"max_step": 4}, "interval (5, its default) must not lie above max_step (4)"),
-        ("advisor", "pb2", {"interval": 101}, "interval (101) must not lie above max_step (100, its default)"),
+        ("advisor", "pbt", {"max_step": 5}, "interval (5, its default) must lie below max_step (5)"),
+        ("advisor", "pb2", {"interval": 101}, "interval (101) must lie below max_step (100, its default)"),
     ],
 )
 def test_options_that_contradict_one_another_are_refused(

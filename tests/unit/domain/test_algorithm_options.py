@@ -60,6 +60,13 @@ def test_of_two_that_do_not_go_together_the_one_that_was_given_is_blamed() -> No
     )
 
 
+@pytest.mark.parametrize(("last", "words"), [(4, "first (4) must lie below last (4)"), (5, "")])
+def test_one_that_has_to_lie_below_another_may_not_be_the_same(last: int, words: str) -> None:
+    options = stepped(first=1)["own"].options
+    faults = contradictions(registered(*options, below=(("first", "last"),)), "own", {"first": 4, "last": last})
+    assert [fault.message for fault in faults] == ([words] if words else [])
+
+
 @pytest.mark.parametrize("args", [{}, {"count": 1, "share": 1, "fast": True}, {"count": 9, "share": 0.25}])
 def test_options_within_their_bounds_are_fine(args: dict[str, Any]) -> None:
     assert not check_options(REGISTERED, "own", args, kind="tuner")
