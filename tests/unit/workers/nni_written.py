@@ -60,6 +60,20 @@ class OldAccepting(Narrowing):
         self.told.append(("customized", parameters["x"], value))
 
 
+class Interrupted(Tuner):
+    """Draws when it is told a space, and twice when it is asked; ``between`` is called in the middle."""
+
+    between: Any = staticmethod(lambda: None)
+
+    def update_search_space(self, search_space: Any) -> None:
+        self.base = random.random()
+
+    def generate_parameters(self, parameter_id: int, **kwargs: Any) -> Any:
+        first = random.random()
+        self.between()
+        return {"x": first, "y": random.random()}
+
+
 class Later(Tuner):
     """Gives the first two at once, and each further one when a result has come, by NNI's callback."""
 

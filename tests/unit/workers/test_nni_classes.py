@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.cli.files.nni_file import CLASSES
 from tuner_service.dispatcher.items import (
@@ -31,7 +34,7 @@ from tuner_service.workers.building import build_tuner_fold, load_class
 from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import Initialize
-from tuner_service.workers.nni import names
+from tuner_service.workers.nni import classes, names
 from tuner_service.workers.nni.advisor import NniAdvisor
 from tuner_service.workers.nni.assessor import NniAssessor
 from tuner_service.workers.nni.tuner import NniTuner
@@ -144,6 +147,32 @@ def test_a_search_that_was_killed_goes_on_with_the_parameters_that_would_have_be
         then = first.replayed(TunerFold(a_tuner(), seed=5))
         assert go_on(then, range(killed_after + 1, 13)) == expected[killed_after:], killed_after
     assert Lines(TunerFold(a_tuner(), seed=6)).ask(1) != expected[0]
+
+
+def test_an_assessor_that_is_asked_at_the_same_time_changes_no_draw_of_a_tuner() -> None:
+    assessor = NniAssessor(OBJECTIVE, class_name="nni_written.Declining", code_directory=HERE)
+    beside = Thread(target=assessor.assess, args=(1, [Report(step=0, value=1.0)]))
+
+    def judge_beside() -> None:
+        beside.start()
+        turns = classes._drawing
+        wait_until(lambda: not beside.is_alive() or turns._came - turns._served == 2)
+
+    alone, disturbed = a_tuner("Interrupted"), a_tuner("Interrupted")
+    written(disturbed).between = judge_beside
+    suggested = disturbed.suggest(1, random.Random(0))
+    beside.join()
+    assert suggested == alone.suggest(1, random.Random(0))
+
+
+def test_what_a_class_draws_for_another_space_depends_on_nothing_that_was_drawn_before() -> None:
+    found = []
+    for state in (1, 2):
+        tuner = a_tuner("Interrupted")
+        random.seed(state)
+        tuner.update_search_space(parse_search_space(RAW))
+        found.append(written(tuner).base)
+    assert found[0] == found[1]
 
 
 def test_a_class_without_more_trials_waits_for_those_that_run_and_then_ends_the_search() -> None:

@@ -15,7 +15,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Decision, Parameters, Report, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, NotYet
-from tuner_service.workers.nni.classes import build, job_id, seed_generators
+from tuner_service.workers.nni.classes import build, drawing, job_id
 from tuner_service.workers.nni.names import CommandType, MetricType, MsgDispatcherBase
 
 _EVENTS = {TrialStatus.SUCCEEDED: "SUCCEEDED", TrialStatus.EARLY_STOPPED: "EARLY_STOPPED"}
@@ -42,16 +42,19 @@ class NniAdvisor(Advisor):
         class_args: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(space, objective)
-        found = build(class_name, code_directory=code_directory, class_args=class_args)
-        if not issubclass(type(found), MsgDispatcherBase):
-            raise TypeError(f"{class_name} is no subclass of nni.runtime.msg_dispatcher_base.MsgDispatcherBase")
-        self._class = found
+
+        def begin(made: Any) -> None:
+            if not issubclass(type(made), MsgDispatcherBase):
+                raise TypeError(f"{class_name} is no subclass of nni.runtime.msg_dispatcher_base.MsgDispatcherBase")
+            made.handle_initialize(copy.deepcopy(space.raw))
+
+        self._class = build(class_name, code_directory=code_directory, class_args=class_args, begin=begin)
+        self._spaces = 1  # that it was told
         self._jobs: deque[Job] = deque()  # sent, and of no trial yet
         self._offer: tuple[int, Job] | None = None
         self._running: dict[int, Job] = {}
         self._killed: set[str] = set()
         self._next_custom = -1  # trials that no class asked for have numbers that no class gives
-        self._class.handle_initialize(copy.deepcopy(space.raw))
         self._read_sent()
 
     def suggest(self, number: int, rng: random.Random) -> Choice:  # noqa: ARG002  # seeded by what a replay has too
@@ -74,14 +77,15 @@ class NniAdvisor(Advisor):
 
     def added(self, number: int, parameters: Parameters) -> None:
         self._running[number] = job = self._job_of_nobody(parameters)
-        self._class.handle_add_customized_trial(copy.deepcopy(job))
+        with drawing(self.experiment_seed, "added", number):
+            self._class.handle_add_customized_trial(copy.deepcopy(job))
         self._read_sent()
 
     def assess(self, trial: int, reports: Sequence[Report]) -> Judgement:
         job = self._running.get(trial)
         if job is not None and job_id(trial) not in self._killed:
-            seed_generators(self.experiment_seed, "assess", trial, len(reports))
-            self._metric(trial, job, MetricType.PERIODICAL, reports[-1].value, len(reports) - 1)
+            with drawing(self.experiment_seed, "assess", trial, len(reports)):
+                self._metric(trial, job, MetricType.PERIODICAL, reports[-1].value, len(reports) - 1)
         if job_id(trial) in self._killed:
             return Stop(f"{type(self._class).__name__} killed it after {len(reports)} reports")
         return Keep()
@@ -93,32 +97,35 @@ class NniAdvisor(Advisor):
         job = self._running.pop(outcome.number, None)
         if job is None:
             return
-        seed_generators(self.experiment_seed, "end", outcome.number)
-        if outcome.value is not None and outcome.status is TrialStatus.SUCCEEDED:
-            self._metric(outcome.number, job, MetricType.FINAL, outcome.value, 0)
         event = _EVENTS.get(outcome.status, "FAILED")
         end = {"trial_job_id": job_id(outcome.number), "event": event, "hyper_params": json.dumps(job)}
-        self._class.handle_trial_end(end)
+        with drawing(self.experiment_seed, "end", outcome.number):
+            if outcome.value is not None and outcome.status is TrialStatus.SUCCEEDED:
+                self._metric(outcome.number, job, MetricType.FINAL, outcome.value, 0)
+            self._class.handle_trial_end(end)
         self._read_sent()
         self._killed.discard(job_id(outcome.number))
 
     def import_results(self, outcomes: Sequence[TrialOutcome]) -> None:
         known = [outcome for outcome in outcomes if outcome.value is not None]
         data = [{"parameter": copy.deepcopy(o.parameters), "value": json.dumps(o.value)} for o in known]
-        self._class.handle_import_data(data)
+        with drawing(self.experiment_seed, "import", len(outcomes)):
+            self._class.handle_import_data(data)
         self._read_sent()
 
     def update_search_space(self, space: SearchSpace) -> None:
         super().update_search_space(space)
-        self._class.handle_update_search_space(copy.deepcopy(space.raw))
+        self._spaces += 1
+        with drawing(self.experiment_seed, "space", self._spaces):
+            self._class.handle_update_search_space(copy.deepcopy(space.raw))
         self._read_sent()
 
     # ── what the class is told, and what it sent ──────────────────────────────────────────────────────────
     def _requested(self, number: int) -> Job | None:
         """The oldest trial job that has no trial; None while the class sends none."""
         if not self._jobs:
-            seed_generators(self.experiment_seed, "request", number)
-            self._class.handle_request_trial_jobs(1)
+            with drawing(self.experiment_seed, "request", number):
+                self._class.handle_request_trial_jobs(1)
             self._read_sent()
         return self._jobs.popleft() if self._jobs else None
 

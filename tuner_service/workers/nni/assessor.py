@@ -8,7 +8,7 @@ from typing import Any
 from tuner_service.assessors.base import Assessor, Keep, Stop, Verdict
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
-from tuner_service.workers.nni.classes import build, job_id, seed_generators
+from tuner_service.workers.nni.classes import build, drawing, job_id
 from tuner_service.workers.nni.names import AssessResult
 
 
@@ -32,8 +32,8 @@ class NniAssessor(Assessor):
         self._name = class_name
 
     def assess(self, trial: int, reports: Sequence[Report]) -> Verdict:
-        seed_generators("assess", trial, len(reports))
-        result = self._class.assess_trial(job_id(trial), [report.value for report in reports])
+        with drawing("assess", trial, len(reports)):
+            result = self._class.assess_trial(job_id(trial), [report.value for report in reports])
         if not isinstance(result, bool | AssessResult):
             raise TypeError(f"{self._name}.assess_trial must return an AssessResult or a bool, not {result!r}")
         good = result is True or result is AssessResult.Good
@@ -41,4 +41,5 @@ class NniAssessor(Assessor):
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:
         if reports:  # as NNI, of trials that it has heard of
-            self._class.trial_end(job_id(outcome.number), outcome.status is TrialStatus.SUCCEEDED)
+            with drawing("end", outcome.number):
+                self._class.trial_end(job_id(outcome.number), outcome.status is TrialStatus.SUCCEEDED)

@@ -6,7 +6,9 @@ import copy
 import hashlib
 import random
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,38 @@ from tuner_service.domain.errors import Fault, InputError
 from tuner_service.workers.nni import names
 
 
-def build(class_name: str, *, code_directory: str, class_args: Mapping[str, Any] | None) -> Any:
-    """An object of NNI's ``className``, "module.Class", of a folder of the experiment's code.
+class _InTurn:
+    """A lock that is given to those who wait for it in the order in which they came."""
 
-    InputError for a name that is no class; whatever its import and its constructor raise comes through.
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._came = self._served = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            mine, self._came = self._came, self._came + 1
+            self._changed.wait_for(lambda: self._served == mine)
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._served += 1
+            self._changed.notify_all()
+
+
+_drawing = _InTurn()
+
+
+def build(
+    class_name: str,
+    *,
+    code_directory: str,
+    class_args: Mapping[str, Any] | None,
+    begin: Callable[[Any], object] = lambda _: None,
+) -> Any:
+    """An object of NNI's ``className``, "module.Class", of a folder of the experiment's code; ``begin`` was called
+    with it, and has gone on with the constructor's draws.
+
+    InputError for a name that is no class; whatever its import, its constructor and ``begin`` raise comes through.
     """
     module_name, dot, last = class_name.rpartition(".")
     if not dot:
@@ -30,13 +60,25 @@ def build(class_name: str, *, code_directory: str, class_args: Mapping[str, Any]
     found = getattr(import_module(module_name), last, None)
     if not isinstance(found, type):
         raise InputError([_fault(f"{class_name} is no class of {module_name}.py in {code_directory!r}")])
-    seed_generators("constructor", class_name)
-    return found(**copy.deepcopy(dict(class_args or {})))
+    with drawing("constructor", class_name):
+        made = found(**copy.deepcopy(dict(class_args or {})))
+        begin(made)
+    return made
 
 
-def seed_generators(*key: object) -> None:
-    """The global generators that a class may draw from, as a function of ``key``: of random, NumPy and torch, as far
-    as they are imported."""
+@contextmanager
+def drawing(*key: object) -> Iterator[None]:
+    """Around each call of a class, which may draw from the global generators: they are seeded by ``key``, and nobody
+    else draws from them meanwhile. A tuner and an assessor of one experiment are called by a thread each.
+
+    The generators of random, NumPy and torch, as far as they are imported.
+    """
+    with _drawing:
+        _seed_generators(key)
+        yield
+
+
+def _seed_generators(key: tuple[object, ...]) -> None:
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "big")
     random.seed(number)

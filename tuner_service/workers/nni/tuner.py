@@ -13,7 +13,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters, TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, NotYet, Suggestion, Tuner
-from tuner_service.workers.nni.classes import build, job_id, seed_generators
+from tuner_service.workers.nni.classes import build, drawing, job_id
 from tuner_service.workers.nni.names import NoMoreTrialError
 
 
@@ -48,14 +48,19 @@ class NniTuner(Tuner):
         include_intermediate_results: bool = False,
     ) -> None:
         super().__init__(space, objective)
-        self._class = build(class_name, code_directory=code_directory, class_args=class_args)
+        self._class = build(
+            class_name,
+            code_directory=code_directory,
+            class_args=class_args,
+            begin=lambda made: made.update_search_space(copy.deepcopy(space.raw)),
+        )
+        self._spaces = 1  # that it was told
         self._tells_stopped = include_intermediate_results
         self._next_id = 0
         self._offer: tuple[int, _Given] | None = None  # generated for a trial, and not accepted yet
         self._ready: deque[_Given] = deque()  # given later than asked for, by NNI's st_callback
         self._running: dict[int, _Given] = {}
         self._of_people: set[int] = set()  # trials whose parameters a person chose
-        self._class.update_search_space(copy.deepcopy(space.raw))
 
     def suggest(self, number: int, rng: random.Random) -> Suggestion:  # noqa: ARG002  # seeded by what a replay has too
         if self._offer is None or self._offer[0] != number:
@@ -82,33 +87,36 @@ class NniTuner(Tuner):
         given = self._running.pop(outcome.number, None)
         if given is None:
             return
-        seed_generators(self.experiment_seed, "observe", outcome.number)
         succeeded = outcome.status is TrialStatus.SUCCEEDED
-        if outcome.value is not None and (succeeded or self._tells_stopped):
-            self._tell_result(outcome.number, given, outcome)
-        self._class.trial_end(given.parameter_id, succeeded)
+        with drawing(self.experiment_seed, "observe", outcome.number):
+            if outcome.value is not None and (succeeded or self._tells_stopped):
+                self._tell_result(outcome.number, given, outcome)
+            self._class.trial_end(given.parameter_id, succeeded)
         self._of_people.discard(outcome.number)
 
     def import_results(self, outcomes: Sequence[TrialOutcome]) -> None:
-        seed_generators(self.experiment_seed, "import", len(outcomes))
         known = [outcome for outcome in outcomes if outcome.value is not None]
-        self._class.import_data([{"parameter": copy.deepcopy(o.parameters), "value": o.value} for o in known])
+        with drawing(self.experiment_seed, "import", len(outcomes)):
+            self._class.import_data([{"parameter": copy.deepcopy(o.parameters), "value": o.value} for o in known])
 
     def update_search_space(self, space: SearchSpace) -> None:
         super().update_search_space(space)
-        self._class.update_search_space(copy.deepcopy(space.raw))
+        self._spaces += 1
+        with drawing(self.experiment_seed, "space", self._spaces):
+            self._class.update_search_space(copy.deepcopy(space.raw))
 
     # ── what the class is asked and told ────────────────────────────────────────────────────────────────
     def _generated(self, number: int) -> _Given | None:
         """None while the class has nothing to propose."""
         if self._ready:
             return self._ready.popleft()
-        parameter_id = self._new_id()
-        seed_generators(self.experiment_seed, "generate", number, number in self._running)
+        parameter_id, further = self._new_id(), number in self._running
         try:
-            if number in self._running:  # further parameters of a trial that runs
-                return _Given(parameter_id, self._class.generate_parameters(parameter_id, trial_job_id=job_id(number)))
-            found = self._class.generate_multiple_parameters([parameter_id], st_callback=self._called_back)
+            with drawing(self.experiment_seed, "generate", number, further):
+                if further:
+                    given = self._class.generate_parameters(parameter_id, trial_job_id=job_id(number))
+                    return _Given(parameter_id, given)
+                found = self._class.generate_multiple_parameters([parameter_id], st_callback=self._called_back)
         except NoMoreTrialError:
             found = []
         if found:
