@@ -323,10 +323,7 @@ def _lack_of_room(xs: ExperimentState, budget: Budget, *, of_added: bool = True)
         not trial.status.is_final and (of_added or not trial.is_added) for trial in xs.trials.values()
     )
     if experiment.exhausted and not interrupted:
-        return ConflictError(
-            f"experiment {experiment.id} cannot go on: {nothing_left(experiment.spec)}; change its search space to a "
-            "larger one first, or start a new experiment"
-        )
+        return ConflictError(_cannot_go_on(experiment))
     out_of_time = budget.duration_s is not None and experiment.running_s >= budget.duration_s
     if out_of_time or not (interrupted or has_budget(experiment, budget)):
         spent = f"{budget.duration_s:g} s" if out_of_time else counted(budget.trials or 0, "trial")
@@ -337,6 +334,19 @@ def _lack_of_room(xs: ExperimentState, budget: Budget, *, of_added: bool = True)
             ("resume with a raised budget", "delete"),
         )
     return None
+
+
+def _cannot_go_on(experiment: Experiment) -> str:
+    """Whatever the budget."""
+    if experiment.spec.advisor is not None:
+        return (
+            f"the advisor of experiment {experiment.id} has run all that it planned; start a new experiment, with "
+            f"`warm_start: [{experiment.id}]` where that is to know the results"
+        )
+    return (
+        f"experiment {experiment.id} cannot go on: {nothing_left(experiment.spec)}; change its search space to a "
+        "larger one first, or start a new experiment"
+    )
 
 
 def _change_spec(step: Step, xs: ExperimentState, budget: Budget, command: ExperimentResumed) -> None:

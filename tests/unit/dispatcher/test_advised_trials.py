@@ -27,6 +27,7 @@ from tuner_service.dispatcher.items import (
     TrialRested,
 )
 from tuner_service.dispatcher.limits import ASSESSOR_REPORTS_LIMIT
+from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import ExperimentReason, ExperimentStatus
 from tuner_service.domain.trial import Decision, DecisionKind
 
@@ -252,6 +253,8 @@ def test_an_advisor_that_has_nothing_left_to_run_ends_the_experiment(determinist
     assert h.experiment.message == "the advisor has nothing left to run"
     assert h.experiment.reason.value == "advisor_done"
     assert h.told() == [1]
+    with pytest.raises(ConflictError, match=r"advisor of experiment .* has run all that it planned.*warm_start"):
+        h.resume(trials=100)
 
 
 def test_beyond_the_budget_what_rests_may_still_be_promoted() -> None:
