@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 
 from tuner_service.domain.experiment import ExperimentSpec, FinalFrom, Goal, Objective
 from tuner_service.domain.trial import Trial, TrialStatus
@@ -55,16 +56,11 @@ def losses(objective: Objective, values: Sequence[float | None]) -> tuple[float,
     return tuple(found)
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether losses ``one`` are nowhere worse than ``other`` and somewhere better."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
-
-
 def front(points: Sequence[Sequence[float]]) -> list[int]:
     """Indices of the losses that no other dominates, in their order; of equal ones the first.
 
     Ordered first, so that a point need only be compared with the front so far: about n log n for two objectives and
-    for three.
+    for three. With more it is n times the front, which may be nearly all of them.
     """
     if points and len(points[0]) == 1:
         return [min(range(len(points)), key=lambda index: tuple(points[index]))]
@@ -72,15 +68,24 @@ def front(points: Sequence[Sequence[float]]) -> list[int]:
         return _front_of_three(points)
     order = sorted(range(len(points)), key=lambda index: (tuple(points[index]), index))
     kept: list[int] = []
+    beside: list[tuple[float, ...]] = []
     for index in order:
-        point = points[index]
-        if len(point) == 2:
-            undominated = not kept or point[1] < points[kept[-1]][1]
-        else:
-            undominated = not any(dominates(points[k], point) or tuple(points[k]) == tuple(point) for k in kept)
-        if undominated:
+        point = tuple(points[index])
+        if len(point) == 2 and kept and not point[1] < beside[-1][1]:
+            continue
+        if len(point) == 2 or not _is_met(point, beside):
             kept.append(index)
+            beside.append(point)
     return sorted(kept)
+
+
+def _is_met(point: tuple[float, ...], others: Sequence[tuple[float, ...]]) -> bool:
+    """Whether one of ``others``, none of which is worse in the first objective, is nowhere worse; four or more."""
+    second, third, rest = point[1], point[2], point[3:]
+    for other in others:  # noqa: SIM110  # so often that a generator would be half of its time
+        if other[1] <= second and other[2] <= third and all(map(le, other[3:], rest)):
+            return True
+    return False
 
 
 def _front_of_three(points: Sequence[Sequence[float]]) -> list[int]:

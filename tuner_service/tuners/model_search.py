@@ -18,6 +18,7 @@ from tuner_service.tuners.model_gp import Vector, normal_cdf, normal_density
 RANDOM_CANDIDATES = 600
 CENTRES = 5  # the best known points, and later the best candidates
 VARIATIONS = ((40, 0.1), (30, 0.02))  # of each centre: how many, and how far
+LEAST_WIDTH = 1e-150  # of the extent of losses, so that a square of what is divided by it is a number
 REFINEMENTS = ((25, 0.1), (25, 0.04), (25, 0.01))
 
 Acquisition = Callable[[Rows], Vector]
@@ -41,6 +42,7 @@ class Scale:
         width = float(np.median(np.abs(losses - middle)))
         if width <= 0.0:
             width = float(losses.std()) or 1.0
+        width = max(width, float(np.ptp(losses)) * LEAST_WIDTH)
         bent = _bent((losses - middle) / width)
         return cls(middle=middle, width=width, mean=float(bent.mean()), deviation=float(bent.std()) or 1.0)
 

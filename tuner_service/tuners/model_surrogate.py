@@ -21,6 +21,7 @@ MODEL_POINTS = 256
 FIT_POINTS = 128
 FIT_GROWTH = 1.15
 FIRST_FIT = 4  # fewer points are not fitted: the prior's mode stands for them
+LIMIT = 1e150  # of losses, whose differences are squared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +142,11 @@ def _chosen(points: Points, limit: int) -> NDArray[np.intp]:
 
 
 def finite(losses: Sequence[float] | Vector) -> Vector:
-    """Infinities as bad as the worst number; zeros where there is no number."""
+    """Infinities as bad as the worst number; zeros where there is no number. None lies beyond ``LIMIT``."""
     array = np.array(losses, dtype=np.float64)
     known = np.isfinite(array)
     worst = array[known].max() if known.any() else 0.0
-    filled: Vector = np.where(known, array, worst)
+    filled: Vector = np.clip(np.where(known, array, worst), -LIMIT, LIMIT)
     return filled
 
 

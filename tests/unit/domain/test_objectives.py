@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import a_spec, a_trial
 from tuner_service.domain.experiment import FinalFrom, Goal, Objective
-from tuner_service.domain.objectives import dominates, front, further_values, hypervolume, losses
+from tuner_service.domain.objectives import front, further_values, hypervolume, losses
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 
 TWO = Objective(metric="loss", further=(Objective(metric="speed", goal=Goal.MAXIMIZE),))
@@ -52,7 +53,12 @@ def test_the_last_further_value_may_be_a_final_one_and_may_be_missing() -> None:
     assert further_values(a_trial(value=1.0), spec) == (None,)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether losses ``one`` are nowhere worse than ``other`` and somewhere better."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_the_front_is_what_none_dominates(count: int) -> None:
     rng = random.Random(count)
     points = [tuple(float(rng.randrange(8)) for _ in range(count)) for _ in range(120)]
@@ -79,8 +85,10 @@ def test_what_lies_beyond_the_reference_counts_for_nothing() -> None:
     assert hypervolume([(1.0, 1.0), (2.0, 1.0)], (3.0, 3.0)) == 4
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 5).map(float)] * 3), max_size=30))
-def test_the_front_of_three_objectives_is_what_nothing_dominates(points: list[tuple[float, ...]]) -> None:
+@pytest.mark.parametrize("count", [3, 4, 6])
+@given(data=st.data())
+def test_the_front_of_many_objectives_is_what_nothing_dominates(data: st.DataObject, count: int) -> None:
+    points = data.draw(st.lists(st.tuples(*[st.integers(0, 5).map(float)] * count), max_size=30))
     first = {point: index for index, point in reversed(list(enumerate(points)))}
     expected = [
         index

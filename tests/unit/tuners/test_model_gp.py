@@ -87,6 +87,21 @@ def test_equal_losses_have_a_scale_too() -> None:
     assert np.isfinite(Scale.of(np.ones(5))(np.ones(5))).all()
 
 
+@pytest.mark.parametrize(
+    "losses", [[1.7e308] * 5 + [-1.7e308, 0.0], [0.0, 5e-324, 1e-323, 5e-324, 0.0, 1.0, -1.0], [-1.7e308, 5e-324, 1.0]]
+)
+def test_losses_at_the_ends_of_what_a_number_can_be_have_a_scale_too(losses: list[float]) -> None:
+    shown = finite(losses)
+    scaled = Scale.of(shown)(shown)
+    assert np.isfinite(scaled).all()
+    assert np.isfinite(scaled * scaled).all()
+    assert np.argmin(scaled) == np.argmin(losses)
+    surrogate = Surrogate(UNORDERED)
+    rows = some_rows(len(losses))
+    belief = surrogate.believe(Points(rows=rows, reach=np.ones(len(losses)), losses=np.array(losses)))
+    assert np.isfinite(belief.at_end(rows)[0]).all()
+
+
 def test_what_is_no_number_counts_as_the_worst_number() -> None:
     assert finite([1.0, np.inf, 3.0]).tolist() == [1.0, 3.0, 3.0]
     assert finite([np.inf]).tolist() == [0.0]
