@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import secrets
 import sys
@@ -38,6 +39,7 @@ FORK_SERVER_START_TIMEOUT_S = 120.0  # for its imports; then the trial that wait
 LEARNED_WAIT_S = 60.0  # for one that imports what the first trial imported; then each trial does so by itself
 WORTH_WAITING_MODULES = 300  # fewer are imported by a trial in the time in which a server starts
 TAIL_BYTES = 8_000  # of the log of one that did not start
+REFUSED_S = 600.0  # after one that did not start, before another of its kind is tried
 FORK_SERVER_IDLE_S = 600.0  # one that had no trial for so long is ended
 AGENT_GONE_S = 10.0  # one that has no trial and no agent ends by itself after so long
 ORDER_TIMEOUT_S = 10.0  # a fork server that takes no order for so long is done without
@@ -62,7 +64,7 @@ class ForkServers:
         self._scripts: dict[str, str | None] = {}  # of experiments whose first trial tells what it imports
         self._remembered = Remembered(home.forks / "scripts")
         self._ends = EndWatch()
-        self._refused: dict[str, str] = {}  # keys that cannot be forked from, and why
+        self._refused: dict[str, tuple[str, float]] = {}  # keys that cannot be forked from: why, and until when
         self._unreaped: dict[str, Server] = {}  # by nonce: those that wait for the word that the service has the exit
         self._supervisors_from = 0.0  # when their server may be started, on the monotonic clock
         self._hangs = 0  # of servers of supervisors, in a row
@@ -159,8 +161,9 @@ class ForkServers:
 
     async def _server(self, choice: Fork, *, timeout_s: float = FORK_SERVER_START_TIMEOUT_S) -> Server | str:
         """A server that is ready within ``timeout_s``, or why there is none."""
-        if choice.key in self._refused:
-            return self._refused[choice.key]
+        why, until = self._refused.get(choice.key, ("", 0.0))
+        if time.monotonic() < until:
+            return why
         server = self._up_to_date(choice.key)
         if server is None:
             if not self._has_room() and not self._make_room():
@@ -175,16 +178,19 @@ class ForkServers:
                 await asyncio.wait_for(server.ready.wait(), 0.2)
             self.look()
             if not server.ready.is_set() and not server.is_alive():
-                self._refused[server.key] = f"the fork server did not start: {server.problem or 'it says nothing'}"
-                self._let_go(server)
-                return self._refused[server.key]
+                # Killed for want of memory, perhaps, or of room on the disk: later there may be some.
+                why = f"the fork server did not start: {server.problem or 'it says nothing'}"
+                return self._refuse(server, why, until=time.monotonic() + REFUSED_S)
             if time.monotonic() > deadline:
                 return f"the fork server was not ready after {timeout_s:g} s"
         if server.problem is not None:
-            self._refused[server.key] = f"nothing can be forked after the imports: {server.problem}"
-            self._let_go(server)
-            return self._refused[server.key]
+            return self._refuse(server, f"nothing can be forked after the imports: {server.problem}", until=math.inf)
         return server
+
+    def _refuse(self, server: Server, why: str, *, until: float) -> str:
+        self._refused[server.key] = why, until
+        self._let_go(server)
+        return why
 
     def _has_room(self) -> bool:
         return sum(not server.supervises for server in self._servers.values()) < FORK_SERVERS_MAX

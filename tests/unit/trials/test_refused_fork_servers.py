@@ -1,0 +1,60 @@
+"""Fork servers that do not start: for a while trials do without, and then another one is tried."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trials.agent.forks import servers
+from trials.agent.forks.server import Server
+from trials.agent.forks.servers import REFUSED_S, ForkServers
+from trials.agent.home import Home
+
+
+class Ended(Server):
+    """Its process has ended before it was ready, or, with a ``problem``, it has found that it is of no use."""
+
+    def is_alive(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("problem", "starts"), [(None, 2), ("the imports open a GPU", 1)])
+def test_one_that_did_not_start_is_tried_again_after_a_while_and_one_of_no_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str | None, starts: int
+) -> None:
+    now, started = [100.0], list[str]()
+    home = Home(tmp_path / "home")
+    home.make()
+    monkeypatch.setattr(servers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(servers, "send_order", lambda *_: True)
+
+    async def work() -> None:
+        forks = ForkServers(home, on_lost=lambda _: None)
+
+        def start(choice: Any) -> Server:
+            started.append(choice.key)
+            server = Ended(home, number=f"k-{len(started)}", key=choice.key, orders="o", state=home.path / "s")
+            forks._servers[choice.key] = server
+            if problem is None:
+                server.ready.wait = ended  # type: ignore[method-assign]  # it never will be, and is not waited for
+            else:
+                server.problem = problem
+                server.ready.set()
+            return server
+
+        async def ended() -> bool:
+            raise TimeoutError
+
+        monkeypatch.setattr(forks, "_start", start)
+        monkeypatch.setattr(forks, "_up_to_date", lambda _: None)
+        choice: Any = SimpleNamespace(key="k")
+        for at in (100.0, 100.0 + REFUSED_S - 1, 100.0 + REFUSED_S):
+            now[0] = at
+            assert isinstance(await forks._server(choice), str)
+
+    asyncio.run(work())
+    assert len(started) == starts
