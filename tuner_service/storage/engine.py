@@ -143,8 +143,10 @@ def sqlite_path(url_or_path: str | Path) -> Path:
 def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
     with translated():
         if not path.exists():
+            _require_no_log(path)
             _create(path)
-        revision = sqlite_file.inspect(path)
+        mixed = sqlite_file.may_have_log_of_another(path, _fingerprint(path))
+        revision = sqlite_file.inspect(path, all_of_it=mixed)
         if revision != tables.HEAD_REVISION:
             from tuner_service.storage.migrate import migrations_folder
 
@@ -248,6 +250,15 @@ def _checkpoint(connection: Connection, log_path: Path) -> None:
 
 
 # ── creating and migrating ──────────────────────────────────────────────────────────────────────
+def _require_no_log(path: Path) -> None:
+    log_path = sqlite_file.log_without_file(path)
+    if log_path is not None:
+        raise StorageError(
+            f"{log_path} holds the last commits of a database that is not there any more, and would be written into a "
+            f"new one: put {path.name} back beside it, or remove it to start anew"
+        )
+
+
 def _create(path: Path) -> None:
     """Made under another name and renamed when it is whole: a file that exists is never half a database."""
     unfinished = path.with_name(path.name + ".new")

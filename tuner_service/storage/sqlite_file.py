@@ -16,15 +16,18 @@ _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 
 
-def inspect(path: Path) -> str:
-    """The revision of the schema. StorageError for a file that is damaged, or not one of ours."""
+def inspect(path: Path, *, all_of_it: bool = False) -> str:
+    """The revision of the schema. StorageError for a file that is damaged, or not one of ours.
+
+    ``all_of_it``: a large file is read as a small one is, whole.
+    """
     _check_header(path)
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not {"alembic_version", "meta", "experiments"} <= known:
                 raise _not_ours(path)
-            if path.stat().st_size <= QUICK_CHECK_BYTES:
+            if all_of_it or path.stat().st_size <= QUICK_CHECK_BYTES:
                 (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if finding != "ok":
                     raise _damaged(path, finding)
@@ -36,6 +39,30 @@ def inspect(path: Path) -> str:
     if row is None:
         raise _damaged(path, "it names no revision")
     return str(row[0])
+
+
+def log_without_file(path: Path) -> Path | None:
+    """What SQLite would write into a new file of that name: the log of a database that is not there any more."""
+    logs = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
+    return next((log for log in logs if _size(log)), None)
+
+
+def may_have_log_of_another(path: Path, fingerprint: str) -> bool:
+    """Whether the file was put in the place of the one that the log beside it was written for, as far as one sees.
+
+    SQLite cannot tell, and mixes the two. A log is mostly newer than its file, and that names the place it is in.
+    """
+    log = path.with_name(path.name + "-wal")
+    if not _size(log):
+        return False
+    if path.stat().st_mtime_ns > log.stat().st_mtime_ns:
+        return True
+    try:  # the file alone, as if there were no log
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)) as connection:
+            row = connection.execute("SELECT value FROM meta WHERE name = 'fingerprint'").fetchone()
+    except sqlite3.Error:
+        return True
+    return row is None or str(row[0]) != fingerprint
 
 
 def check_integrity(path: Path) -> list[str]:
@@ -96,7 +123,19 @@ def _check_header(path: Path) -> None:
 
 
 def _damaged(path: Path, finding: str) -> StorageError:
-    return StorageError(f"the database {path} is damaged: {finding}; it was not touched: restore it from a backup")
+    log = f"{path.name}-wal"
+    first = f"; remove {log} and {path.name}-shm then, which would be written into the backup"
+    hint = first if _size(path.with_name(log)) else ""
+    return StorageError(
+        f"the database {path} is damaged: {finding}; it was not touched: restore it from a backup{hint}"
+    )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _not_ours(path: Path) -> StorageError:
