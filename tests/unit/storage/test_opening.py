@@ -258,14 +258,18 @@ def test_a_database_keeps_its_lineage_also_when_it_is_moved(path: Path, tmp_path
     assert len(lineage) == 16
 
 
-def test_a_copy_gets_a_lineage_of_its_own(path: Path, tmp_path: Path) -> None:
+def test_a_copy_gets_a_lineage_of_its_own_and_the_log_says_so(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lineage = lineage_of(path)
     copy = Path(shutil.copy(path, tmp_path / "copy.db"))
+    caplog.set_level("INFO", logger="tuner_service.storage.lineage")
     of_the_copy = lineage_of(copy)
 
     assert of_the_copy != lineage
     assert lineage_of(copy) == of_the_copy
     assert lineage_of(path) == lineage
+    assert [record.message for record in caplog.records] == ["database_is_a_copy"]
 
 
 # ── upkeep ──────────────────────────────────────────────────────────────────────────────────────
