@@ -115,6 +115,26 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is() -> None:
     assert found == [("experiments",)]
 
 
+def test_tables_that_another_schema_hides_are_named_and_none_are_made_there() -> None:
+    """PostgreSQL's own search path has the schema of the role's name first: it may be made at any time."""
+    url = the_server().filled_database()
+    with closing(open_store(url, StillClock())) as store:
+        lineage = store.lineage
+    the_server().execute("CREATE SCHEMA tuner", database=name_of(url))
+
+    for open_one in (lambda: open_store(url, StillClock()), lambda: open_queries(url)):
+        with pytest.raises(StorageError, match="in schema public, and schema tuner, which has none, comes first"):
+            open_one()
+
+    assert the_server().execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'tuner'", database=name_of(url)) == [
+        (0,)
+    ]
+    with closing(open_store(f"{url}&options=-csearch_path%3Dpublic", StillClock())) as store:
+        assert store.lineage == lineage
+    with closing(open_store(f"{url}&options=-csearch_path%3Dtuner", StillClock())) as store:
+        assert store.lineage != lineage, "one that is meant to be there is made"
+
+
 def test_a_lost_table_is_named() -> None:
     url = the_server().filled_database()
     the_server().execute("DROP TABLE checkpoints", database=name_of(url))

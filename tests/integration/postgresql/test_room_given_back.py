@@ -66,6 +66,20 @@ def test_the_table_is_looked_through_only_where_rows_went(url: str, execute: Exe
     assert counted("vacuum_count") == 3
 
 
+def test_a_table_that_somebody_has_locked_is_not_waited_for_without_end(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing would be archived or removed for as long as an index is made, or somebody is away from psql."""
+    monkeypatch.setattr("tuner_service.storage.postgresql.vacuuming.LOCK_WAIT_MS", 10)
+    with closing(open_store(url, StillClock())) as store, psycopg.connect(url) as somebody:
+        somebody.execute("SET idle_in_transaction_session_timeout = '30s'")  # a service that waits is seen to
+        somebody.execute("LOCK TABLE metrics IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(UnavailableError, match="another transaction holds what is needed"):
+            store.moved_rows.give_back(is_asked_for=True)
+        somebody.rollback()
+        store.moved_rows.give_back(is_asked_for=True)
+
+
 def test_a_look_that_takes_long_is_given_up_at_the_end_of_the_service(url: str, execute: Execute) -> None:
     errors: list[Exception] = []
 

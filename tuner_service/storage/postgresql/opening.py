@@ -130,6 +130,7 @@ def _require_usable(address: Address) -> str | None:
             for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         } - _BESIDE
         if not there:
+            _require_not_hidden(connection, address)
             return None
         if not there >= _OURS:
             raise StorageError(
@@ -144,6 +145,21 @@ def _require_usable(address: Address) -> str | None:
             f"{tables.HEAD_REVISION}); install that version, or name another database with --db"
         )
     return str(row[0])
+
+
+def _require_not_hidden(connection: psycopg.Connection[Any], address: Address) -> None:
+    """A schema that came to stand before that of our tables, as one of the role's name does, is another database."""
+    row = ask(
+        connection,
+        "SELECT relnamespace::regnamespace::text, current_schema()::text FROM pg_class "
+        "WHERE oid = to_regclass('tuner_lease') AND relnamespace <> current_schema()::regnamespace",
+    )
+    if row is not None:
+        raise StorageError(
+            f"{address.shown} has the tables of a service in schema {row[0]}, and schema {row[1]}, which has none, "
+            "comes first in the search path: a new, empty database would be made there; set the search path to the "
+            f"schema that is meant: ALTER ROLE … SET search_path = {row[0]}"
+        )
 
 
 def _is_known(revision: str) -> bool:

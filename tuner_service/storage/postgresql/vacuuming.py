@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tuner_service.storage.postgresql.connecting import LOCK_WAIT_MS
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -27,8 +29,12 @@ class Vacuum:
         self._is_stopped = False
 
     def run(self, *, rows_went: bool) -> None:
-        """Where ``rows_went`` just now, or the server has counted enough that are gone. It may take long."""
-        with self._address.connect(statement_timeout="0") as connection:
+        """Where ``rows_went`` just now, or the server has counted enough that are gone. It may take long.
+
+        Somebody who has locked the table, for an index say, is not waited for as long as it takes: whoever calls has
+        other things to do.
+        """
+        with self._address.connect(statement_timeout="0", lock_timeout=str(LOCK_WAIT_MS)) as connection:
             with self._lock:
                 if self._is_stopped:
                     return
