@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trials.wire.addresses import ACTIVE_HEADER, address_told
 from tuner_service.client_paths import target_of, unwritable
-from tuner_service.client_tls import opened, system_context, was_closed
+from tuner_service.client_tls import NotTrustedError, opened, system_context, was_closed
 from tuner_service.told import told
 
 if TYPE_CHECKING:
@@ -260,11 +260,21 @@ class ServiceConnection:
     def _connect(self, timeout_s: float) -> HTTPConnection:
         connection = self._connection
         if connection is None or connection.sock is None:  # the service closes one with its answer when it ends
-            connection = opened(self.url, timeout_s=timeout_s, admit=self._admit, tls=self._context)
-            self._connection = connection
+            connection = self._connection = self._opened(timeout_s)
         connection.timeout = timeout_s
         connection.sock.settimeout(timeout_s)
         return connection
+
+    def _opened(self, timeout_s: float) -> HTTPConnection:
+        """Where the file that names the certificates was read before, it is read again before nobody is trusted."""
+        was_read = self._tls is not None
+        try:
+            return opened(self.url, timeout_s=timeout_s, admit=self._admit, tls=self._context)
+        except NotTrustedError:
+            self._tls = None
+            if not was_read:
+                raise
+            return opened(self.url, timeout_s=timeout_s, admit=self._admit, tls=self._context)
 
     def _context(self) -> ssl.SSLContext:
         self._tls = self._tls or self._make_tls()

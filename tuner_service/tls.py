@@ -28,7 +28,7 @@ class Certificate:
     key: Path
     context: ssl.SSLContext = field(default_factory=lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     _read: tuple[Stamp, Stamp] | None = None
-    _tried: tuple[Stamp, Stamp] | None = None
+    _told: object = None  # what of which files could not be served
 
     def read(self) -> None:
         """InputError, naming the file and what is wrong with it, where they cannot be served."""
@@ -48,18 +48,23 @@ class Certificate:
                 raise InputError([_fault(self.cert, self.key, exc)]) from exc
         if self.key.stat().st_mode & OPEN_TO_OTHERS:
             logger.warning("tls_key_open_to_others", extra={"file": str(self.key)})
-        self._read = self._tried = stamps
+        self._read = stamps
 
     def look(self) -> None:
-        """Read them again if they are others than those read. What cannot be served is said, once, and left out."""
+        """Read them again if they are others than those read. What cannot be served is said, once, and left out.
+
+        It is tried again each time: a key that may not be read yet, or a machine without a descriptor to spare, leaves
+        no trace in the files when that has passed.
+        """
         stamps = self._stamps()
-        if stamps in (self._read, self._tried):
+        if stamps == self._read:
             return
         try:
             self.read()
         except (InputError, OSError) as exc:
-            self._tried = stamps
-            logger.error("certificate_not_read", extra={"error": str(exc)})  # the files are wrong
+            if self._told != (stamps, str(exc)):
+                self._told = stamps, str(exc)
+                logger.error("certificate_not_read", extra={"error": str(exc)})
         else:
             logger.info("certificate_read_again", extra={"file": str(self.cert)})
 

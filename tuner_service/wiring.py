@@ -232,9 +232,11 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
 
             listening = stack.enter_context(listening_socket(settings))
             context = None if certificate is None else certificate.context
+            # It may be renewed many times before this one takes over.
+            looks = (lambda: None) if certificate is None else certificate.look
             url = url_of(listening, certificate)
             standby = stack.enter_context(closing(Standby(settings, url=url)))
-            server = StandbyServer(listening, StandbyApp(standby.active, standby.app), tls=context)
+            server = StandbyServer(listening, StandbyApp(standby.active, standby.app), tls=context, looks=looks)
             stack.callback(server.stop)
             server.start()
             standby.start()

@@ -16,7 +16,8 @@ from trials.agent.moving import service_files
 from tuner_service import client_http
 from tuner_service.api.connection_limits import IDLE_TIMEOUT_S
 from tuner_service.client import Client, UnreachableError
-from tuner_service.client_http import KEPT_OPEN_S
+from tuner_service.client_http import KEPT_OPEN_S, ServiceConnection
+from tuner_service.client_tls import NotTrustedError
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"decision":"continue"}'
 
@@ -142,3 +143,30 @@ def test_what_may_not_be_repeated_is_not(service: Service, client: Client, chang
         change(client)
 
     assert [len(service.ends), len(service.requests)] == [1, 2]
+
+
+def test_what_a_service_is_known_by_is_read_again_before_it_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may run for longer than a CA is used."""
+    file, shown = ["old"], ["old"]
+
+    def opened(_url: str, *, tls: Callable[[], Any], **_: object) -> HTTPConnection:
+        if tls() != shown[0]:
+            raise NotTrustedError("who is that?")
+        connection = HTTPConnection("localhost")
+        connection.sock = socket.socket()
+        return connection
+
+    monkeypatch.setattr(client_http, "opened", opened)
+    service = ServiceConnection("https://there", "t", tls=lambda: file[0])  # type: ignore[arg-type, return-value]
+    service._connect(1.0)
+    service.close()
+    file[0] = shown[0] = "new"
+    service._connect(1.0)
+    service.close()
+    shown[0] = "of a stranger"
+    for _ in range(2):
+        with pytest.raises(NotTrustedError):
+            service._connect(1.0)
+    file[0] = "of a stranger"
+    service._connect(1.0)
+    service.close()

@@ -130,14 +130,26 @@ def is_answered(scope: Scope, reads: FastAPI) -> bool:
 
 
 class StandbyServer:
-    """Answers on ``listening``, which it leaves open, in a thread of its own. Its ``app`` must not wait."""
+    """Answers on ``listening``, which it leaves open, in a thread of its own. Its ``app`` must not wait.
 
-    def __init__(self, listening: socket.socket, app: ASGIApp, *, tls: ssl.SSLContext | None = None) -> None:
+    ``looks`` is called there once a second, as in ``Server``.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        app: ASGIApp,
+        *,
+        tls: ssl.SSLContext | None = None,
+        looks: Callable[[], None] = lambda: None,
+    ) -> None:
         config = http_config(app)
         config.timeout_graceful_shutdown = GRACEFUL_S
         self._listens = threading.Event()
         self._sockets: Sequence[socket.socket] = (listening.dup(),)  # which the server closes
-        self._server = Server(config, listens=self._listens.set, may_go_on=lambda: True, ends=lambda: None, tls=tls)
+        self._server = Server(
+            config, listens=self._listens.set, may_go_on=lambda: True, ends=lambda: None, looks=looks, tls=tls
+        )
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:

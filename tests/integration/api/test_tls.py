@@ -27,6 +27,7 @@ from tests.unit.api.test_api_access import routes, table
 from tests.waiting import wait_until
 from tuner_service import connect
 from tuner_service.api.auth import ROLES, SIGN_IN, Access
+from tuner_service.api.standby import StandbyApp, StandbyServer
 from tuner_service.client import Client, UnreachableError
 from tuner_service.client_tls import context_of
 from tuner_service.config import Settings
@@ -286,6 +287,54 @@ def test_files_that_vanish_or_break_while_it_runs_change_nothing(
         for _ in range(3):
             certificate.look()
         assert [record.message for record in caplog.records[before:]] == ["certificate_not_read"]
+
+
+def test_a_certificate_that_may_not_be_read_yet_is_read_once_it_may(
+    certificates: tuple[Pair, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its owner is set right, or others let go of descriptors: the files stay as they were."""
+    pair = Pair(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+    shutil.copy(certificates[1].cert, pair.cert)
+    shutil.copy(certificates[1].key, pair.key)
+    certificate = Certificate(cert=pair.cert, key=pair.key)
+    certificate.read()
+    renewed = a_certificate(certificates[0], folder=tmp_path, name="renewed")
+    renewed.cert.replace(pair.cert)
+    renewed.key.replace(pair.key)
+    caplog.set_level("INFO")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr("tuner_service.tls._unreadable", lambda path: f"cannot be read: {path.name} is root's")
+        for _ in range(3):
+            certificate.look()
+    for _ in range(3):
+        certificate.look()
+
+    said = [record.message for record in caplog.records if record.message.startswith("certificate")]
+    assert said == ["certificate_not_read", "certificate_read_again"]
+
+
+def test_a_standby_shows_a_certificate_that_was_renewed_while_it_waits(
+    certificates: tuple[Pair, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner_service.api.server.LOOK_AROUND_S", 0.01)
+    pair = Pair(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+    shutil.copy(certificates[1].cert, pair.cert)
+    shutil.copy(certificates[1].key, pair.key)
+    renewed = a_certificate(certificates[0], folder=tmp_path, name="renewed")
+    certificate = Certificate(cert=pair.cert, key=pair.key)
+    certificate.read()
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        place, app = listening.getsockname(), StandbyApp(lambda: "")
+        server = StandbyServer(listening, app, tls=certificate.context, looks=certificate.look)
+        server.start()
+        try:
+            before = ssl.get_server_certificate(place)
+            renewed.cert.replace(pair.cert)
+            renewed.key.replace(pair.key)
+            wait_until(lambda: ssl.get_server_certificate(place) != before)
+        finally:
+            server.stop()
 
 
 def test_a_file_of_no_certificates_is_named_before_anything_is_sent(tmp_path: Path) -> None:
