@@ -68,6 +68,17 @@ def test_of_a_node_that_is_away_nobody_says_what_it_has() -> None:
         assert shown["STATE"] == "away"
 
 
+def test_a_node_of_ray_that_is_away_and_that_its_executor_lists_no_more_is_still_one_of_ray() -> None:
+    away = node_views([], {"gpu-7": ["8f3k2/1"], "ray-1f0c": ["8f3k2/2"]})
+
+    rows = node_rows(Service(list(away), []))  # type: ignore[arg-type]  # likewise
+
+    assert {row["id"]: (row["executor"], row["state"]) for row in rows} == {
+        "gpu-7": ("joined", "away"),
+        "ray-1f0c": ("ray", "away"),
+    }
+
+
 def test_an_executor_that_is_away_says_so_where_its_nodes_would_stand() -> None:
     ray = {"name": "ray", "state": "away", "wanted": 0, "bundle": {"cpus": 8}, "nodes": [], "lost": []}
 

@@ -21,6 +21,7 @@ from tuner_service.cli.output.tables import (
     print_rows,
 )
 from tuner_service.cli.typed import given
+from tuner_service.cli.verbs.agent import LOCAL_AGENT, NODE_PREFIX
 from tuner_service.client import Client
 
 GIB = 2**30
@@ -122,9 +123,17 @@ def node_rows(client: Client) -> list[Row]:
             rows.append({**row, "cpus": executor["bundle"]["cpus"], "reason": lost["reason"]})
     for agent in connected.values():
         said = {"state": agent.get("state", "ready"), "reason": agent.get("message", "")}
-        name = "local" if agent["id"] == "local" else "joined"
-        rows.append({"id": agent["id"], "executor": name, "cpus": agent["cpus"], "host": agent["host"], **said})
+        rows.append(
+            {"id": agent["id"], "executor": _origin(agent["id"]), "cpus": agent["cpus"], "host": agent["host"], **said}
+        )
     return rows
+
+
+def _origin(agent_id: str) -> str:
+    """Of an agent that no executor lists, or does any more."""
+    if agent_id == LOCAL_AGENT:
+        return "local"
+    return "ray" if agent_id.startswith(NODE_PREFIX) else "joined"
 
 
 def _said(node: Row) -> Row:
