@@ -8,6 +8,7 @@ import getpass
 import logging
 import os
 import platform
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -47,6 +48,7 @@ class FactsOfNode:
     ) -> None:
         self.is_joined = is_joined
         self._home, self._room = home, room
+        self._process_id = secrets.token_hex(8)
         self._drained = home.agent / "drained"
         self._unkept: bool | None = None  # what was ordered, where the home does not hold it yet
         self._was_drained = False
@@ -58,6 +60,7 @@ class FactsOfNode:
         free, trouble = self._look()
         return NodeFacts(
             home_id=self._home.home_id(),
+            process_id=self._process_id,
             is_joined=self.is_joined,
             labels=bounds.labels(),
             user=f"{_user()} ({os.getuid()})",

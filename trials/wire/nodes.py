@@ -13,11 +13,13 @@ LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}=[A-Za-z0-9_.:/-]{0,63}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """``home_id``: made up once for the agent's home; two agents with one name and two homes are two agents.
+    ``process_id``: made up once for the agent's process; one home, where it was not copied, has one at a time.
 
     ``trouble``: why no trial can be started there now, and what to do about it; empty where all is well.
     """
 
     home_id: str = ""
+    process_id: str = ""
     is_joined: bool = False  # it shares no folder with the service: all bytes go over the network
     labels: dict[str, str] = field(default_factory=dict)
     user: str = ""  # name and number of the user that trials run as

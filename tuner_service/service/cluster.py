@@ -21,6 +21,7 @@ LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
 DRAIN_TIMEOUT_S = 10.0  # likewise, and to connect again meanwhile
 AGENTS_REMEMBERED = 1_000  # those that came last, whether or not they are here
 OWED_LIMIT = 1_000  # messages that one of them is sent when it comes back; the newest
+DISPLACED_LIMIT = 100  # processes that are remembered of one name
 DRAIN_PAUSES_S = 0.01, 0.5  # first and longest, between two times that it is told
 
 
@@ -41,11 +42,16 @@ class Channel:
     clock_ahead_s: float = 0.0  # of this machine's, as far as the way of the hello lets it be known
     connected_at: float = 0.0
     is_welcomed: bool = False  # from then on it takes what is sent
+    displaced: tuple[str, ...] = ()  # the processes of the channels in whose place it came, the newest last
     asked: deque[int] = field(default_factory=deque)  # for each Ping that it has not answered: up to which owed message
 
     def __post_init__(self) -> None:
         self.devices = self.hello.resources.devices[:DEVICES_LIMIT]
         self.node = self.hello.node
+
+    @property
+    def process_id(self) -> str:
+        return self.hello.node.process_id[:64]
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -87,7 +93,8 @@ class AgentHub:
         self._drains = WeakValueDictionary[str, asyncio.Lock]()  # by agent, while somebody orders it
 
     def add(self, channel: Channel) -> None:
-        """ConflictError where another agent has the name, and is connected: one of another home, or on another machine.
+        """ConflictError where another agent has the name, and is connected: one of another home, or on another machine,
+        or of a copy of its home, which is known once it has come in the place of that one and that one comes again.
 
         An agent that says nothing of its home is believed to be the same one, come again.
         """
@@ -95,6 +102,8 @@ class AgentHub:
             older = self._channels.get(channel.hello.agent_id)
             if older is not None and all((older.identity[0], channel.identity[0])):
                 _require_same(older, channel)
+                known = (*older.displaced, older.process_id)
+                channel.displaced = tuple(p for p in known if p not in {channel.process_id, ""})[-DISPLACED_LIMIT:]
             self._channels[channel.hello.agent_id] = channel
             self._owed.setdefault(channel.hello.agent_id, [])
             self._owed.move_to_end(channel.hello.agent_id)
@@ -268,10 +277,13 @@ class AgentHub:
 
 
 def _require_same(older: Channel, newer: Channel) -> None:
-    if older.identity == newer.identity:
+    if older.identity == newer.identity and newer.process_id not in older.displaced:
         return
     hello = older.hello
-    raise ConflictError(
-        f"agent {hello.agent_id!r} is connected already, from host {hello.host} (process {hello.pid}), with another "
-        "home; give this one another name with --agent-id, and a token of that name"
-    )
+    there = f"agent {hello.agent_id!r} is connected already, from host {hello.host} (process {hello.pid}), with "
+    if older.identity == newer.identity:
+        raise ConflictError(
+            f"{there}a copy of this one's home, or this one's is the copy; give the copy a home, a name (--agent-id) "
+            "and a token of its own"
+        )
+    raise ConflictError(f"{there}another home; give this one another name with --agent-id, and a token of that name")

@@ -38,6 +38,7 @@ ROWS = (  # of the page, by how each begins; the tests below are in their order
     "another user",
     "another version of the agent's protocol",
     "a wrong token",
+    "another agent runs in a copy",  # in test_copied_agents.py
 )
 
 
