@@ -41,6 +41,10 @@ class StoreUnusableError(StoreError):
     """It never can be used from here: nothing is installed that opens such a URL."""
 
 
+class BrokenOffError(OSError):
+    """The connection ended, or the service at its end is in trouble: worth another try."""
+
+
 class FileStore:
     """``root``: an absolute path, or a URL such as s3://bucket/prefix. Every call blocks; StoreError when it fails.
 

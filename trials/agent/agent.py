@@ -381,7 +381,7 @@ class Agent:
             logger.error("cannot_stop", extra={"nonce": held.nonce, "attempt": held.key, "why": held.unreadable})
             return
         if held.exit is not None:
-            held.changed.set()
+            held.stop_after_end(order.reason)
             return
         logger.info("stopping", extra={"nonce": held.nonce, "attempt": held.key, "reason": order.reason})
         held.order_stop(grace_s=order.grace_s, reason=order.reason)

@@ -56,6 +56,8 @@ from trials.wire.texts import valid_text
 STOP_ORDER_TIMEOUT_S = 0.2  # for room in the queue of a fork server; then it is woken to look at the files
 TEXT_BYTES = 200  # of a word in a record, in characters
 SOCKET_PATH_BYTES = 107
+# Reasons of stops after which nobody wants anything of the attempt.
+UNWANTED = frozenset({"stopped_by_user", "stopped_by_assessor", "not_believed"})
 PARENT_STOPPED = (
     "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
     "it was continued"
@@ -72,7 +74,8 @@ class UnknownFormatError(Exception):
 
 
 class HeldAttempt:
-    """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit.
+    """``changed`` is set whenever there may be something new to tell the service; ``ended`` once it has an exit;
+    ``hurried`` once it is not wanted any more after that.
 
     ``unreadable``: why its files cannot be understood, whose format another version has brought. Nothing of them is
     read, written or removed then, and its trial is left alone: an agent of that version will take it over.
@@ -95,7 +98,7 @@ class HeldAttempt:
         self.is_prepared = False  # of several nodes, one that was made ready and not ordered to begin
         self.spool = SpoolReader(folder / FILE_SPOOL, folder / FILE_ACKNOWLEDGED)
         self.changed = asyncio.Event()
-        self.ended = asyncio.Event()
+        self.ended, self.hurried = asyncio.Event(), asyncio.Event()
         self.damage: str | None = None
         self.unreadable: str | None = None
         self._seen_bytes = -1
@@ -222,6 +225,12 @@ class HeldAttempt:
             self.signal_supervisor(number)
         elif not send_order(orders, told, timeout_s=STOP_ORDER_TIMEOUT_S):
             self.signal_supervisor(signal.SIGUSR1)  # its queue of orders is full: it looks at the file
+
+    def stop_after_end(self, reason: str) -> None:
+        """It has ended by itself. Where it is not wanted any more, no store is waited for to take what it has left."""
+        if reason in UNWANTED:
+            self.hurried.set()
+        self.changed.set()
 
     def orders(self) -> str | None:
         """The socket of the fork server that has it; None for a supervisor, which has nothing else to follow."""

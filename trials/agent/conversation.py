@@ -7,10 +7,10 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -72,7 +72,7 @@ from trials.wire.plain import ProtocolError
 from trials.wire.records import ExitRecord
 
 WELCOME_TIMEOUT_S = 30.0
-WORD_EVERY_S = 5.0  # while its checkpoint is brought away, the service hears so often that an attempt has reported
+WORD_EVERY_S = 5.0  # while its files are brought away, the service hears so often that an attempt has reported
 ANSWER_TIMEOUT_S = 60.0  # reports that were not answered by then are sent again: the service takes each once
 BUSY_PAUSE_MAX_S = 60.0
 STARTED_ALONE_S = 0.02  # a trial that ends within it is told from beginning to end in one frame
@@ -81,6 +81,7 @@ SAVE_ACKNOWLEDGED_S = 0.5
 READ_ERROR_PAUSE_S = 1.0
 READ_ERRORS_S = 60.0  # of one attempt without a pause; then it is given up
 _TAKEN = f"it takes {', '.join(message.kind for message in get_args(ToAgent))}"
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -286,9 +287,9 @@ class Conversation:
         while True:
             exit_record = held.exit  # before the reading: a spool is complete once there is an exit
             if exit_record is not None and held.keeps_output and self._is_news("output", held):
-                await self._outputs.collect(held, exit_record)  # before its end is told: then it is all there
+                await self._heard_of(held, self._outputs.collect(held, exit_record))  # its end is told when it is there
             if exit_record is not None and self._agent.facts.is_joined and self._is_news("logs", held):
-                await collect_long_logs(self._agent.home, held)
+                await self._heard_of(held, collect_long_logs(self._agent.home, held))
             batch = held.spool.next_batch()
             if not batch.lines and batch.goes_on:
                 await asyncio.sleep(0)  # the others' turn
@@ -356,8 +357,7 @@ class Conversation:
     ) -> None:
         locations: dict[str, str] = {}
         if (step := step_of_checkpoint(batch.lines)) is not None:
-            word = Reports(key=held.key, nonce=held.nonce, first_sequence=batch.first_sequence, lines=())
-            locations = await saying(lambda: self._send(word), WORD_EVERY_S, self._bring(held, batch, step))
+            locations = await self._heard_of(held, self._bring(held, batch, step))
         answer = self._answers.expect(held.nonce)
         begin, may_be_overtaken = batch.first_sequence, held.exit is None and len(batch.lines) < REPORT_BATCH_LINES
         reports = Reports(key=held.key, nonce=held.nonce, first_sequence=begin, lines=batch.lines, locations=locations)
@@ -378,6 +378,11 @@ class Conversation:
         else:
             held.spool.acknowledge(batch, answered.sequence)
             self._delivered_at[held.nonce] = asyncio.get_running_loop().time()
+
+    async def _heard_of(self, held: HeldAttempt, work: Awaitable[T]) -> T:
+        """What ``work`` gives. An attempt whose files take long is not silent meanwhile."""
+        word = Reports(key=held.key, nonce=held.nonce, first_sequence=held.spool.sequence + 1, lines=())
+        return await saying(lambda: self._send(word), WORD_EVERY_S, work)
 
     async def _bring(self, held: HeldAttempt, batch: Batch, step: int) -> dict[str, str]:
         """What has to be there before the reports that name it; where each checkpoint is."""

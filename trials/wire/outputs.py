@@ -27,8 +27,9 @@ class OutputOffered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputStored:
-    """It is an asset of the trial, on the service's disk; or why it is not."""
+    """It is an asset of the trial, on the service's disk; or why it is not, and whether that ``may_pass``."""
 
     kind: ClassVar[str] = "output_stored"
     nonce: str
     error: str | None = None
+    may_pass: bool = False

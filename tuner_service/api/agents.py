@@ -454,8 +454,13 @@ class _Connection:
             try:
                 await asyncio.shield(asyncio.wrap_future(self._services.runner.submit(command)))
             except TunerServiceError as exc:
-                error = str(exc)
-        self._send(OutputStored(nonce=offered.nonce, error=error))
+                error = exc
+        if error is not None:
+            logger.warning("output_not_taken_in", extra={"attempt": offered.key, "error": str(error)})
+        # Of one that is an asset already, the dispatcher alone has refused to hear: its experiment is set aside.
+        may_pass = isinstance(error, UnavailableError) or (error is not None and output is not None)
+        told = None if error is None else str(error)
+        self._send(OutputStored(nonce=offered.nonce, error=told, may_pass=may_pass))
 
     async def _send_blob(self, digest: str) -> None:
         data = await asyncio.to_thread(blob_for, self._services.queries, digest, agent_id=self._hello.agent_id)

@@ -12,7 +12,7 @@ from tuner_service.service.assets.uploads import NewAsset, manifest_file
 MESSAGE_LIMIT = 1_000  # characters of what is missing
 
 
-async def take_in(assets: Assets, offered: OutputOffered) -> tuple[TrialOutput | None, str | None]:
+async def take_in(assets: Assets, offered: OutputOffered) -> tuple[TrialOutput | None, TunerServiceError | None]:
     """The output, or the error for which the agent tries again. Harmless to repeat, also while it is under way."""
     message = offered.message[:MESSAGE_LIMIT]
     attempt = offered.key.attempt
@@ -23,7 +23,7 @@ async def take_in(assets: Assets, offered: OutputOffered) -> tuple[TrialOutput |
         new = NewAsset(manifest=manifest, kind=AssetKind.OUTPUT, name=None, kept=False)
         asset, _, _ = await assets.uploads.commit_in_turn(new)
     except TunerServiceError as error:
-        return None, str(error)
+        return None, error
     output = TrialOutput(
         attempt=attempt,
         asset=asset.id,

@@ -157,6 +157,37 @@ def test_while_a_checkpoint_is_brought_away_the_service_hears_that_the_attempt_h
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("what", ["output", "logs"])
+def test_while_what_an_attempt_left_is_brought_away_it_is_heard_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Else it would miss its heartbeat after its end."""
+    monkeypatch.setattr(module, "WORD_EVERY_S", 0.0)
+
+    async def scene() -> None:
+        here = Scene(tmp_path, *metrics(1), exit_record=EXITED, devices=())
+        is_there = asyncio.Event()
+
+        async def bring(*_: Any) -> None:
+            await is_there.wait()
+
+        here.held.keeps_output = what == "output"
+        here.conversation._agent.facts.is_joined = what == "logs"
+        here.conversation._outputs = SimpleNamespace(collect=bring)  # type: ignore[assignment]
+        monkeypatch.setattr(module, "collect_long_logs", bring)
+        monkeypatch.setattr(module, "short_logs", lambda _: {})
+        telling: Awaitable[None] = asyncio.ensure_future(here.tell())
+        async with asyncio.timeout(30):
+            while len(here.said) < 3:
+                await asyncio.sleep(0)
+            assert {(told.first_sequence, told.lines) for told in here.said} == {(1, ())}  # type: ignore[attr-defined]
+            is_there.set()
+            await telling
+        assert here.exits() == [1]
+
+    asyncio.run(scene())
+
+
 def test_a_checkpoint_that_is_brought_away_is_left_when_the_conversation_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

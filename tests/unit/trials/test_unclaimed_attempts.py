@@ -160,6 +160,9 @@ def test_a_stop_of_what_nobody_has_claimed_is_its_end(on_node: OnNode) -> None:
         assert held.exit is not None
         assert (held.exit.cause, held.exit.stop_reason) == ("stopped", "stopped_by_user")
         assert read_json(str(held.folder / "claim.json")) is not None, "nobody starts it any more"
+        for reason, is_hurried in (("experiment_stopped", False), ("stopped_by_user", True)):
+            node.agent.stop(Stop(key=held.key, nonce="n1", grace_s=5.0, reason=reason))
+            assert held.hurried.is_set() is is_hurried, "what it has left may be wanted still, or not"
 
     on_node(work)
 

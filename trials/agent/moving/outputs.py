@@ -18,13 +18,15 @@ import secrets
 import shutil
 import stat
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.moving.joined import send_staged
 from trials.files import ATTEMPT_BYTES, is_full_disk, open_file, read_json, to_json, write_all, write_atomically
-from trials.stores import FileStore
+from trials.stores import BrokenOffError, FileStore
 from trials.wire.files import FILE_ATTEMPT, FILE_OUTPUT, FOLDER_WORK
 from trials.wire.launch import KeepOutputs
 from trials.wire.limits import OUTPUT_BYTES_LIMIT, OUTPUT_FILES_LIMIT
@@ -36,12 +38,19 @@ from trials.wire.records import ExitCause, ExitRecord
 
 STORE_TIMEOUT_S = 600.0  # a commit moves files, and may send them to a store behind a URL
 OFFER_ATTEMPTS = 5  # then the trial's end is told without its output, which says why
-PAUSE_S = 2.0  # before the next of them; twice as long each time
+OUTPUT_WAIT_S = 3_600.0  # so long it is tried at an end, where a disk is full or a store out of reach
+PAUSE_S, PAUSE_MAX_S = 2.0, 300.0  # before the next of them, which reads all files again; twice as long each time
 READ_ATTEMPTS = 3  # of a file that changes while it is read
 READ_BYTES = 1 << 20
 NAMED = 5  # of what was left out
 DRAFT = "draft-"  # as the service calls what is not whole yet
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    text: str
+    may_pass: bool = False
 
 
 @dataclass(slots=True)
@@ -90,34 +99,45 @@ class OutputsCollector:
         done = held.folder / FILE_OUTPUT
         if exit_record is not None and (read_json(str(done)) or {}).get("final"):
             return
-        problem = ""
-        for attempt in range(OFFER_ATTEMPTS):
-            try:
-                problem = await self._offer(held, folder, step)
-            except TimeoutError:
-                problem = "the service did not take it in"
-            except OSError as error:
-                problem = f"its files cannot be kept: {error}"
-                if not is_full_disk(error) and not os.path.lexists(held.folder):
-                    return
-            if not problem:
+        tries, begun = 0, monotonic()
+        while (trouble := await self._tried(held, folder, step)) is not None:
+            if not os.path.lexists(held.folder):
+                return
+            tries += 1
+            logger.error("output_not_collected", extra={"nonce": held.nonce, "error": trouble.text})
+            is_waited_for = trouble.may_pass and exit_record is not None and not held.hurried.is_set()
+            is_waited_for = is_waited_for and monotonic() - begun <= OUTPUT_WAIT_S
+            if tries >= OFFER_ATTEMPTS and not is_waited_for:
+                await self._send(
+                    OutputOffered(key=held.key, nonce=held.nonce, size=0, pieces=(), message=trouble.text, step=step)
+                )
+                if self.is_sent:
+                    await asyncio.to_thread(shutil.rmtree, self.staging / held.nonce, ignore_errors=True)
                 break
-            logger.error("output_not_collected", extra={"nonce": held.nonce, "error": problem})
-            await asyncio.sleep(PAUSE_S * 2**attempt)
-        else:
-            lost = OutputOffered(key=held.key, nonce=held.nonce, size=0, pieces=(), message=problem, step=step)
-            await self._send(lost)
-            if self.is_sent:
-                await asyncio.to_thread(shutil.rmtree, self.staging / held.nonce, ignore_errors=True)
+            pause = min(PAUSE_S * 2 ** (tries - 1), PAUSE_MAX_S)
+            if is_waited_for:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(held.hurried.wait(), pause)
+            else:
+                await asyncio.sleep(pause)
         if exit_record is not None:
             write_atomically(str(done), to_json({"final": True}))
 
-    async def _offer(self, held: HeldAttempt, folder: Path, step: int | None) -> str:
-        """What hindered it; "" where it is an asset now, or there is nothing to keep."""
+    async def _tried(self, held: HeldAttempt, folder: Path, step: int | None) -> _Trouble | None:
+        """What hindered it; None where it is an asset now, or there is nothing to keep."""
+        try:
+            return await self._offer(held, folder, step)
+        except TimeoutError:
+            return _Trouble("the service did not take it in")
+        except OSError as error:
+            may_pass = is_full_disk(error) or isinstance(error, BrokenOffError)
+            return _Trouble(f"its files cannot be kept: {error}", may_pass)
+
+    async def _offer(self, held: HeldAttempt, folder: Path, step: int | None) -> _Trouble | None:
         staging = (self.staging or folder) / (held.nonce if self.is_sent else "")
         staged = await asyncio.to_thread(stage, folder, staging, self.store)
         if staged is None:
-            return ""
+            return None
         if self.is_sent:
             await asyncio.to_thread(send_staged, staging)
         waiting = self._waiting[held.nonce] = asyncio.get_running_loop().create_future()
@@ -136,7 +156,7 @@ class OutputsCollector:
                 answer = await waiting
         finally:
             self._waiting.pop(held.nonce, None)
-        return answer.error or ""
+        return _Trouble(answer.error, answer.may_pass) if answer.error else None
 
     def stored(self, answer: OutputStored) -> None:
         waiting = self._waiting.get(answer.nonce)

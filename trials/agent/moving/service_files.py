@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from trials.agent.ways import ServiceAddress, Way
-from trials.stores import set_service_files
+from trials.stores import BrokenOffError, set_service_files
 from trials.wire.remote_files import DIGEST, LISTING, LOOK, OFFSET, PIECE_BYTES, SCHEME, SIZE
 
 TIMEOUT_S = 60.0
@@ -52,10 +52,6 @@ class Pace:
             self._free_at = max(now, self._free_at) + size / self._rate
             wait = self._free_at - now
         time.sleep(max(0.0, wait))
-
-
-class _BrokenOffError(OSError):
-    """The connection ended, or the service is in trouble: worth another try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +157,7 @@ class ServiceFiles:
         for attempt in range(BREAKS):
             try:
                 return work()
-            except _BrokenOffError as error:
+            except BrokenOffError as error:
                 if attempt + 1 == BREAKS:
                     raise
                 logger.info("transfer_broken_off", extra={"error": error})
@@ -178,10 +174,10 @@ class ServiceFiles:
         body: bytes | None = None,
         takes: tuple[int, ...] = (OK, PARTIAL, NO_CONTENT),
     ) -> Iterator[http.client.HTTPResponse]:
-        """The answer to one request, which has its connection alone. FileNotFoundError; _BrokenOffError; OSError."""
+        """The answer to one request, which has its connection alone. FileNotFoundError; BrokenOffError; OSError."""
         address = self._way.address()
         if address is None:
-            raise _BrokenOffError("no service is known")
+            raise BrokenOffError("no service is known")
         said = {"Authorization": f"Bearer {self._way.token()}"} | (headers or {})
         connection, answer = self._answered(address, method, self._target(path), body, said)
         stays = False
@@ -211,7 +207,7 @@ class ServiceFiles:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if kept is None:
-                    raise _BrokenOffError(f"{address.url}: {error!r}") from error
+                    raise BrokenOffError(f"{address.url}: {error!r}") from error
 
     def _kept_open(self, address: ServiceAddress) -> http.client.HTTPConnection | None:
         """The one that was used last, if it is to the same service and not too old."""
@@ -239,7 +235,7 @@ class ServiceFiles:
             opened.settimeout(TIMEOUT_S)
             connection.sock = opened if tls is None else tls.wrap_socket(opened, server_hostname=parts.hostname)
         except OSError as error:
-            raise _BrokenOffError(f"{address.url}: {error}") from error
+            raise BrokenOffError(f"{address.url}: {error}") from error
         return connection
 
     def _target(self, path: str) -> str:
@@ -270,7 +266,7 @@ class _Download(io.RawIOBase):
             try:
                 data: bytes = self._connected().read(min(len(buffer), self._size - self._at))
                 if not data:
-                    raise _BrokenOffError("the answer was cut off")
+                    raise BrokenOffError("the answer was cut off")
             except (OSError, http.client.HTTPException) as error:
                 self._break_off(error)
                 continue
@@ -292,7 +288,7 @@ class _Download(io.RawIOBase):
     def _break_off(self, error: Exception) -> None:
         self._end_answer()
         self._breaks += 1
-        is_passing = isinstance(error, _BrokenOffError | http.client.HTTPException | ConnectionError | TimeoutError)
+        is_passing = isinstance(error, BrokenOffError | http.client.HTTPException | ConnectionError | TimeoutError)
         if not is_passing or self._breaks >= BREAKS:
             raise error
         logger.info("transfer_broken_off", extra={"path": self._path, "at": self._at, "error": repr(error)})
@@ -313,5 +309,5 @@ def _error_of(answer: http.client.HTTPResponse, path: str) -> OSError:
     if answer.status == NOT_FOUND:
         return FileNotFoundError(f"{path} is not there")
     if answer.status >= SERVER_FAULTS:
-        return _BrokenOffError(f"status {answer.status}: {text}")
+        return BrokenOffError(f"status {answer.status}: {text}")
     return OSError(f"{path}: status {answer.status}: {text}")
