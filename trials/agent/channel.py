@@ -74,7 +74,7 @@ class Channel:
         idle_since = self._talked_at = time.monotonic()
         while True:
             address = self._way.address()
-            is_elsewhere = address != tried and not self._way.is_joined  # of several addresses each has its turn
+            is_elsewhere = address != tried and self._way.is_told  # of several addresses each has its turn
             due = is_elsewhere or self._asked.is_set() or time.monotonic() >= next_try
             self._asked.clear()  # also where no service is to be found: else nothing would be waited for any more
             if address is not None and due:
@@ -153,12 +153,12 @@ class Channel:
         return Outcome.FAILED
 
     async def _follow(self, connection: ClientConnection, address: ServiceAddress) -> None:
-        """Ends the connection when the home names another service.
+        """Ends the connection when another service is named.
 
         A service that hangs holds its end of it for as long as its process is there, and sends nothing; pings would
         find that out much later than the standby has taken over.
         """
-        while not self._way.is_joined:
+        while self._way.is_told:
             await asyncio.sleep(FOLLOW_POLL_S)
             now = self._way.address()
             if now is not None and (now.url, now.pid) != (address.url, address.pid):

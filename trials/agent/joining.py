@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 
 from trials.agent import bounds
-from trials.agent.ways import JoinedWay, join_fault
+from trials.agent.home import Home
+from trials.agent.ways import JoinedWay, ToldWay, join_fault
 from trials.wire.nodes import LABEL, LABELS_LIMIT
 
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([kmgt]?)(i?)b?")
@@ -21,6 +22,7 @@ def add_join_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--join", action="append", metavar="URL", help="the service's address; several: the first that answers"
     )
+    parser.add_argument("--told", action="store_true", help="joined to the service that HOME/service.json names")
     parser.add_argument("--token-file", type=Path, metavar="F", help="with --join: the file that has the agent's token")
     parser.add_argument("--ca", type=Path, metavar="F", help="with --join: the certificates that are trusted, as PEM")
     parser.add_argument("--insecure-network", action="store_true", help="with --join: http:// beyond this machine")
@@ -35,7 +37,7 @@ def add_join_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def join_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> JoinedWay | None:
+def join_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> JoinedWay | ToldWay | None:
     """None where it is the agent of its own home's service. What the node offers is put into this process's variables.
 
     Ends the process with what to do where the options make no sense.
@@ -48,6 +50,8 @@ def join_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Joi
         if len(set(names)) < len(names) or len(names) > LABELS_LIMIT:
             parser.error(f"--label: each name once, and {LABELS_LIMIT} of them at most")
         os.environ[bounds.LABELS] = ",".join(options.label)
+    if options.told:
+        return ToldWay(Home(options.home))
     if not options.join:
         if options.token_file or options.ca or options.insecure_network:
             parser.error("--token-file, --ca and --insecure-network belong to --join URL")

@@ -109,7 +109,7 @@ class RayNode:
         folder = self._home / "agent"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(str(folder / "token"), str(order["token"]).encode())
-        service = {"url": order["url"], "pid": order["pid"]}
+        service = {"url": order["url"], "pid": order["pid"], "certificate": order.get("certificate", "")}
         write_atomically(str(self._home / "service.json"), json.dumps(service).encode())
 
     def _hold(self) -> None:
@@ -144,9 +144,8 @@ class RayNode:
         keeper = [sys.executable, "-I", "-S", str(KEEPER), "--unbounded", str(LEAVE_S), records, "0"]
         held = [sys.executable, "-P", "-m", "trials.agent.held", "--home", str(self._home), "--"]
         options = ["--agent-id", self._name, "--log-format", "json"]
-        if self._order["machine"] != machine():  # a service elsewhere is one that was joined
-            options += ["--join", str(self._order["url"]), "--token-file", str(self._home / "agent" / "token")]
-            options += ["--insecure-network"]
+        if self._order["machine"] != machine():  # it follows a service elsewhere by what ``_write`` writes
+            options.append("--told")
         return subprocess.Popen(
             [*keeper, *held, *options],
             stdin=subprocess.PIPE,

@@ -1,7 +1,8 @@
-"""The way from an agent to its service: by the file of its home, or to an address that it was told.
+"""The way from an agent to its service: by the file of its home, or to an address that it was joined to.
 
 A service of this machine is found by ``service.json``, and the kernel says that the process which wrote it listens
-there. An agent that was joined has an address, a token of its own, and the certificates that it trusts.
+there. An agent that was joined has an address, a token of its own, and the certificates that it trusts. One of a node
+that others hold is joined, too, by a file in which they write where the service is now, and what it shows there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Way(Protocol):
     """Every call but ``opened`` returns at once."""
 
     is_joined: bool
+    is_told: bool  # where the service is, as soon as it is elsewhere
 
     def address(self) -> ServiceAddress | None:
         """Where the service is now; None where nobody says it."""
@@ -58,7 +60,7 @@ class Way(Protocol):
 class HomeWay:
     """To the service of the agent's own home."""
 
-    is_joined = False
+    is_joined, is_told = False, True
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -90,6 +92,47 @@ class HomeWay:
         return False
 
 
+class ToldWay:
+    """To a service elsewhere that ``service.json`` names, and whose certificate is in it where it speaks TLS."""
+
+    is_joined, is_told = True, True
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def address(self) -> ServiceAddress | None:
+        """Of its process nothing can be told here."""
+        found = service_address(self._home)
+        return None if found is None else ServiceAddress(url=found.url)
+
+    def token(self) -> str:
+        return (self._home.agent / "token").read_text(encoding="utf-8").strip()
+
+    def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
+        """Who shows that very certificate is the service, by whatever name or number it is called."""
+        if urlsplit(address.url).scheme != "https":
+            return None
+        told = json.loads(self._home.service_file.read_bytes()).get("certificate")
+        if not told:
+            return ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need be nobody else's, and vouches for no other
+        context.load_verify_locations(cadata=str(told))
+        return context
+
+    def opened(self, address: ServiceAddress) -> socket.socket:
+        return _connected_to(address)
+
+    def failed(self) -> None:
+        """Who holds the node says where it is then."""
+
+    def sent_on(self, told: str | None) -> bool:
+        """Nobody else does."""
+        del told
+        return False
+
+
 @dataclass(slots=True)
 class JoinedWay:
     """To a service elsewhere, at the first of ``urls`` that answers, or at the one that a standby there names."""
@@ -98,6 +141,7 @@ class JoinedWay:
     token_file: Path
     ca: Path | None = None
     is_joined: bool = True
+    is_told: bool = False
     _at: int = field(default=0, init=False)
     _told: str | None = field(default=None, init=False)  # by the one of ``urls`` whose turn it is
 
@@ -113,8 +157,7 @@ class JoinedWay:
         return ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
 
     def opened(self, address: ServiceAddress) -> socket.socket:
-        parts = parts_of(address.url)
-        return socket.create_connection((parts.hostname or "", parts.port or PORTS[parts.scheme]), OPEN_TIMEOUT_S)
+        return _connected_to(address)
 
     def failed(self) -> None:
         if self._told is None:
@@ -126,6 +169,11 @@ class JoinedWay:
             return False
         self._told = address_told(told, by=self.urls[self._at % len(self.urls)])
         return self._told is not None
+
+
+def _connected_to(address: ServiceAddress) -> socket.socket:
+    parts = parts_of(address.url)
+    return socket.create_connection((parts.hostname or "", parts.port or PORTS[parts.scheme]), OPEN_TIMEOUT_S)
 
 
 def join_fault(urls: tuple[str, ...], *, may_be_plain: bool) -> str | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from trials.agent.home import Home
-from trials.agent.ways import HomeWay, JoinedWay
+from trials.agent.ways import HomeWay, JoinedWay, ToldWay, Way
 from trials.wire.addresses import address_told
 
 NODE, OTHER = "https://a.example:8700", "https://b.example:8700"
@@ -51,7 +52,7 @@ def test_what_would_show_the_token_to_others_is_not_gone_to(by: str, told: str |
     assert address_told(told, by=by) is None, why
 
 
-def urls(way: JoinedWay) -> str:
+def urls(way: Way) -> str:
     address = way.address()
     assert address is not None
     return address.url
@@ -72,3 +73,18 @@ def test_an_agent_goes_where_a_standby_sends_it_and_back_when_nobody_is_there() 
 
 def test_the_agent_of_a_home_goes_where_its_home_says(tmp_path: Path) -> None:
     assert not HomeWay(Home(tmp_path)).sent_on(OTHER)
+
+
+def test_the_agent_of_a_node_that_others_hold_goes_where_they_say_at_any_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    way: Way = ToldWay(home)
+    assert (way.is_told, way.is_joined, way.address()) == (True, True, None)
+    for url in (NODE, OTHER):
+        home.service_file.write_text(json.dumps({"url": url, "pid": 1}))
+        way.failed()
+        assert urls(way) == url
+        assert not way.sent_on("https://c.example")
+    home.agent.mkdir()
+    (home.agent / "token").write_text("t\n")
+    assert way.token() == "t"
+    assert not JoinedWay((NODE,), token_file=Path("token")).is_told, "its address was given once"

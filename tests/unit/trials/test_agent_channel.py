@@ -62,7 +62,7 @@ def test_a_connection_ends_when_the_home_names_another_service(
     """The one before may hang, and hold its end for as long as its process is there."""
     monkeypatch.setattr(channel_module, "FOLLOW_POLL_S", 0)
     told, aborted = list(named), list[bool]()
-    way: Any = SimpleNamespace(is_joined=False, address=lambda: told.pop(0) if len(told) > 1 else told[0])
+    way: Any = SimpleNamespace(is_joined=False, is_told=True, address=lambda: told.pop(0) if len(told) > 1 else told[0])
     connection: Any = SimpleNamespace(transport=SimpleNamespace(abort=lambda: aborted.append(True)))
     agent: Any = SimpleNamespace(home=Home(tmp_path))
 

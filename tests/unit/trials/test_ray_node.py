@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import threading
 import time
@@ -318,3 +320,37 @@ def test_another_node_of_its_group_lives_until_it_is_known_to_have_ended(
     ray.get = get
 
     assert ray_node._lives("ray-b") is lives
+
+
+def test_an_agent_elsewhere_follows_what_its_node_was_told_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started once: a service that comes back may have another address, and shows another certificate."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(ray_node, "_root", lambda: tmp_path)
+    monkeypatch.setattr(RayNode, "_environment", lambda _: {})
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    node = RayNode.__new__(RayNode)
+    node._name, node._home = "ray-a", tmp_path / "ray-a"
+    node._order = ORDER | {"machine": "of the service"}
+
+    node._write(node._order)
+    node._start()
+    node._write(node._order | {"url": "https://h:2", "certificate": "PEM"})
+
+    assert started[0][-5:] == ["--agent-id", "ray-a", "--log-format", "json", "--told"]
+    assert "http://h:1" not in started[0]
+    told = json.loads((tmp_path / "ray-a" / "service.json").read_text())
+    assert told == {"url": "https://h:2", "pid": 1, "certificate": "PEM"}
+
+
+def test_an_agent_beside_the_service_asks_the_kernel_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(ray_node, "_root", lambda: tmp_path)
+    monkeypatch.setattr(RayNode, "_environment", lambda _: {})
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    node = RayNode.__new__(RayNode)
+    node._name, node._home = "ray-a", tmp_path / "ray-a"
+    node._order = ORDER | {"machine": ray_node.machine()}
+    node._start()
+    assert started[0][-4:] == ["--agent-id", "ray-a", "--log-format", "json"]

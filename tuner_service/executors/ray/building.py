@@ -22,6 +22,7 @@ def ray_nodes(settings: Settings, lineage: str, clock: Clock, runner: Runner) ->
         yield None
         return
     from tuner_service.executors.ray.executor import RayExecutor
+    from tuner_service.executors.ray.shown import ShownCertificate
     from tuner_service.service.node_tokens import key_of
 
     ray = RayExecutor(
@@ -31,6 +32,7 @@ def ray_nodes(settings: Settings, lineage: str, clock: Clock, runner: Runner) ->
         key=lambda: key_of(read_or_make_token(settings.agent_token_file)),
         submit=runner.submit,
         now=clock.now,
+        certificate=ShownCertificate(settings.tls_cert).text,
     )
     runner.on_stepped, runner.promised = ray.look, ray.shape
     runner.promised_most = settings.executor.ray.nodes.most

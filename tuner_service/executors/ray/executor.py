@@ -53,7 +53,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class RayExecutor:
-    """``submit`` is the runner's. ``key`` is what the tokens of agents are made with."""
+    """``submit`` is the runner's. ``key`` is what the tokens of agents are made with. ``certificate``: as PEM, what the
+    service shows; "" where it speaks no TLS."""
 
     folder: Path
     options: RayOptions
@@ -61,6 +62,7 @@ class RayExecutor:
     key: Callable[[], str]
     submit: Callable[[Command], Future[None]]
     now: Callable[[], float]
+    certificate: Callable[[], str] = str
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _wake: threading.Event = field(default_factory=threading.Event)
     _closing: bool = False
@@ -348,6 +350,7 @@ class RayExecutor:
             "pid": pid,
             "machine": _machine(),
             "service_lost_s": self.options.service_lost_s,
+            "certificate": self.certificate(),
         }
         with self._lock:
             wanted = {
