@@ -275,6 +275,25 @@ def test_what_a_tag_says_wrongly_and_what_python_cannot_hold_is_an_error_of_the_
         load_yaml(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &a {b: *a}", "recursive"),
+        ("&a [[*a]]", "an alias names what it stands in"),
+        ("\n".join(["1: &1 [x]", *(f"{n + 1}: &{n + 1} [{f'*{n}, ' * 20}]" for n in range(1, 8))]),
+         "its aliases repeat so much"),
+        ("a: &a " + "x" * 100_000 + "\nb: [" + "*a, " * 1_000 + "]", "its aliases repeat so much"),
+    ],
+)  # fmt: skip
+def test_what_aliases_make_without_end_is_an_error_of_the_file(text: str, said: str) -> None:
+    with pytest.raises(YamlError, match=said):
+        load_yaml(text)
+
+
+def test_what_an_alias_repeats_is_read() -> None:
+    assert load_yaml("a: &a [1]\nb: [*a, *a]") == {"a": [1], "b": [[1], [1]]}
+
+
 def test_a_tag_of_the_core_schema_may_be_written() -> None:
     assert load_yaml("a: [!!str 1, !!int 2, !!float 3.5, !!bool true, !!null null, !!seq [], !!map {}]") == {
         "a": ["1", 2, 3.5, True, None, [], {}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,10 @@ def test_rules_of_a_folder_hold_below_it_only(tmp_path: Path) -> None:
     assert is_ignored("sub/only", rules, is_folder=False)
     assert not is_ignored("a.txt", rules, is_folder=False)
     assert not is_ignored("submarine/a.txt", rules, is_folder=False)
+
+
+def test_an_ignore_file_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".gitignore")
+    (tmp_path / ".tunerignore").symlink_to("/dev/zero")
+
+    assert read_rules(tmp_path, "") == []

@@ -153,3 +153,29 @@ def test_only_a_branch_is_put_together_again() -> None:
     flat = {"a.b": 1, "c._name": "x", "c.d": 2, "c.e.f": 3}
 
     assert nested(flat) == {"a.b": 1, "c": {"_name": "x", "d": 2, "e.f": 3}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "lr,value\n1,2\n0,1,0,9\n",
+            r"result 2: it has more cells than there are columns; are decimals written with c",
+        ),
+        ("lr,value,lr\n1,2,3\n", "has several columns 'lr'"),
+        ("value,value\n1,2\n", "has several columns 'value'"),
+    ],
+)
+def test_a_table_whose_cells_are_not_what_its_heading_says_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        read(tmp_path, "found.csv", text)
+
+
+def test_empty_cells_and_columns_behind_a_table_are_none(tmp_path: Path) -> None:
+    assert read(tmp_path, "found.csv", "lr,value,,\n1,2,,,,\n")[0] == [{"parameters": {"lr": 1}, "value": 2}]
+
+
+def test_a_long_text_of_a_table_is_read(tmp_path: Path) -> None:
+    text = "x" * 200_000
+
+    assert read(tmp_path, "found.csv", f"prompt,value\n{text},1\n")[0] == [{"parameters": {"prompt": text}, "value": 1}]

@@ -89,8 +89,11 @@ def read_rules(root: Path, folder: str) -> list[Rule]:
     """Those of the ignore files that lie in ``folder`` itself."""
     rules: list[Rule] = []
     for name in IGNORE_FILES:
+        file = root / folder / name
         try:
-            text = (root / folder / name).read_text(encoding="utf-8-sig", errors="replace")
+            if not file.is_file():  # a pipe or a device would be read for ever
+                continue
+            text = file.read_text(encoding="utf-8-sig", errors="replace")
         except OSError:
             continue
         rules += [rule for line in text.splitlines() if (rule := parse_rule(line, folder)) is not None]

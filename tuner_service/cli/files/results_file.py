@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tuner_service.cli.files.experiment_file import name_of, read_text
+from tuner_service.cli.files.experiment_file import MAX_TEXT, name_of, read_text
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.tables import Row
 from tuner_service.cli.typed import metric_of, value_of
@@ -68,6 +69,7 @@ def _objects(file: str, text: str) -> list[Row]:
 
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────
 def _table(file: str, text: str) -> list[Row]:
+    csv.field_size_limit(MAX_TEXT)  # a parameter may be a long text
     reader = csv.DictReader(io.StringIO(text, newline=""))
     columns = list(reader.fieldnames or ())
     if not columns:
@@ -77,8 +79,19 @@ def _table(file: str, text: str) -> list[Row]:
         raise CommandError(f"{name_of(file)} {message}", ExitCode.USAGE)
     if "value" not in columns:
         raise CommandError(f"{name_of(file)} has no column value; it has {', '.join(columns)}", ExitCode.USAGE)
+    doubled = [name for name, count in Counter(columns).items() if count > 1 and name]
+    if doubled:
+        raise CommandError(f"{name_of(file)} has several columns {doubled[0]!r}", ExitCode.USAGE)
     is_exported = any(name.startswith(PARAMETERS) for name in columns)
-    return [_table_row(row, is_exported=is_exported) for row in reader]
+    return [_table_row(_whole(file, place, row), is_exported=is_exported) for place, row in enumerate(reader, start=1)]
+
+
+def _whole(file: str, place: int, row: dict[Any, Any]) -> dict[str, Any]:
+    """CommandError for cells beyond the columns: those before them are not what the heading says, either."""
+    if any(row.get(None) or ()):
+        message = "it has more cells than there are columns; are decimals written with commas?"
+        raise CommandError(f"{name_of(file)}, result {place}: {message}", ExitCode.USAGE)
+    return row
 
 
 def _separator(columns: list[str]) -> str:

@@ -21,6 +21,7 @@ WHOLE = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
 REAL = re.compile(
     r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
 )
+MAX_SIZE = 64 << 20  # with everything written out that aliases repeat; a request has less
 TAKEN = ("null", "str", "seq")  # with those below all types of the core schema; whatever else a tag names is refused
 
 
@@ -89,6 +90,26 @@ CoreLoader.add_constructor(f"{TAG}map", _mapping)
 def load_yaml(text: str) -> Any:
     """YamlError says where ``text`` is wrong, and nothing else is raised."""
     try:
-        return yaml.load(text, Loader=CoreLoader)  # noqa: S506  # CoreLoader derives from the safe loader
+        found = yaml.load(text, Loader=CoreLoader)  # noqa: S506  # CoreLoader derives from the safe loader
+        size = _size(found, {})
     except RecursionError as exc:
         raise YamlError("lists and mappings in one another are too deep") from exc
+    if size > MAX_SIZE:
+        raise YamlError(f"its aliases repeat so much that it has more than {MAX_SIZE >> 20} MiB")
+    return found
+
+
+def _size(value: Any, sizes: dict[int, int]) -> int:
+    """About the characters that it has where what aliases name is written out. YamlError for what holds itself."""
+    if isinstance(value, str):
+        return 1 + len(value)
+    if not isinstance(value, dict | list):
+        return 1
+    known = sizes.get(id(value))
+    if known == 0:
+        raise YamlError("an alias names what it stands in")
+    if known is None:
+        sizes[id(value)] = 0
+        parts = value.values() if isinstance(value, dict) else value
+        known = sizes[id(value)] = 1 + sum(_size(part, sizes) for part in parts)
+    return known
