@@ -13,6 +13,7 @@ from tuner_service.domain.search_space import SearchSpace
 from tuner_service.tuners.base import Tuner
 
 SOBOL_DIMENSIONS = 21_201  # of SciPy's direction numbers; a space of more cannot be searched by quasi_random
+GP_OBJECTIVES = 4  # of gp through Optuna: with more the time and the memory of a suggestion grow beyond any machine
 _STARTUP = AlgorithmOption(
     name="n_startup_trials",
     default=10,

@@ -159,3 +159,27 @@ def test_a_generation_of_one_trial_is_refused(api: ApiService, name: str) -> Non
 
     assert error["pointer"] == "/tuner/args/population_size"
     assert "between 2 and 10000, not 1" in error["detail"]
+
+
+@pytest.mark.parametrize(
+    ("tuner", "count", "pointer"),
+    [
+        ("gp", 5, "/tuner"),
+        ({"name": "gp"}, 5, "/tuner/name"),
+        ({"name": "gp", "args": {"backend": "optuna"}}, 5, "/tuner/name"),
+        ({"name": "gp", "args": {"backend": "botorch"}}, 5, None),
+        ("gp", 4, None),
+        ("tpe", 5, None),
+    ],
+)
+def test_more_objectives_than_gp_can_search_for_are_refused(
+    api: ApiService, tuner: Any, count: int, pointer: str | None
+) -> None:
+    objectives = [{"metric": f"m{place}", "goal": "minimize"} for place in range(count)]
+    if pointer is not None:
+        (error,) = refusal(api, tuner=tuner, objective=objectives)
+        assert error["pointer"] == pointer
+        assert "4 objectives at most" in error["detail"]
+        return
+    body = {name: value for name, value in a_body(tuner=tuner, objective=objectives).items() if value is not None}
+    assert api.client.post("/api/v1/experiments?dry_run=true", json=body).status_code == 200

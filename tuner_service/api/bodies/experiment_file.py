@@ -49,7 +49,7 @@ from tuner_service.service.experiments import CodeRevision
 from tuner_service.service.inputs import WantedInput, WantedItem, output_faults
 from tuner_service.service.trial_form import origin_of, template_of
 from tuner_service.service.views import View, plain, spec_view
-from tuner_service.tuners.registry import TUNERS
+from tuner_service.tuners.registry import GP_OBJECTIVES, TUNERS
 
 DRAWN_SEED_BITS = 31  # of a seed that nobody chose: short enough to be typed again
 MAX_FILE_CHARACTERS = 4 << 20  # of a file without its code; beyond: 413. Every view of the experiment repeats it
@@ -245,6 +245,9 @@ def _objectives_faults(raw: dict[str, Any]) -> list[Fault]:
     if isinstance(name, str) and name in TUNERS and not TUNERS[name].several_objectives:
         able = ", ".join(tuner.name for tuner in TUNERS.values() if tuner.several_objectives)
         message = f"{name} searches for one objective only; with several use one of {able}, or a class of yours"
+        faults.append(Fault(pointer="/tuner/name" if isinstance(given, dict) else "/tuner", message=message))
+    if name == "gp" and len(raw["objective"]) > GP_OBJECTIVES and _at(given, "args", "backend") != "botorch":
+        message = f"gp searches for {GP_OBJECTIVES} objectives at most; with more use its backend botorch, or nsga3"
         faults.append(Fault(pointer="/tuner/name" if isinstance(given, dict) else "/tuner", message=message))
     if _at(raw, "trial", "final") == FinalFrom.BEST:
         message = "best is not one report with several objectives; use reported, or last"
