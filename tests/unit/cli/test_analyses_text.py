@@ -62,6 +62,15 @@ def test_slices_show_the_best_value_along_each_parameter() -> None:
     assert "no trial of e1" in analyses.slices_text({**SLICES, "slices": {}})
 
 
+def test_a_slice_over_all_that_a_float_holds_is_drawn() -> None:
+    most = 1.7e308
+    wide = {"numbers": [1, 2, 3], "parameter": [-most, 0.0, most], "values": [[most], [0.0], [-most]]}
+
+    assert "-1.7e+308 █     ▅    ▁ 1.7e+308   -1.7e+308 to 1.7e+308" in analyses.slices_text(
+        {**SLICES, "slices": {"lr": wide}}
+    )
+
+
 @pytest.mark.parametrize(
     ("view", "kind"),
     [

@@ -107,6 +107,13 @@ def test_a_curve_names_its_highest_and_lowest_value() -> None:
     assert sum(line.count("•") for line in lines) == 3
 
 
+@pytest.mark.parametrize("most", [1.7e308, float("inf")])
+def test_a_curve_over_all_that_a_float_holds_is_drawn(most: float) -> None:
+    assert sum(line.count("•") for line in curve([most, 0.0, -most]).splitlines()) == 3
+    assert sparkline([most, 0.0, -most]) == "█▅▁"
+    assert sparkline([5e-324, 0.0]) == "█▁"
+
+
 def test_progress_tells_status_counts_best_and_what_is_left() -> None:
     line = progress_line(a_view(), [0.1, 0.93])
 

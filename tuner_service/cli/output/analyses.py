@@ -9,6 +9,7 @@ from tuner_service.cli.output.tables import (
     Row,
     aligned,
     clip,
+    levels_of,
     number_text,
     objectives_of,
     parameters_text,
@@ -86,19 +87,14 @@ def _slice_line(pairs: Sequence[tuple[Any, float]], better: Callable[[list[float
         return " · ".join(shown) + (" …" if len(best) > SHOWN_BINS else "")
     low, high = min(n for n, _ in numbers), max(n for n, _ in numbers)
     bins: dict[int, list[float]] = {}
-    for parameter, value in numbers:
-        place = round((parameter - low) / (high - low) * (SHOWN_BINS - 1)) if high > low else 0
+    places = levels_of([parameter for parameter, _ in numbers], SHOWN_BINS - 1)
+    for place, (_, value) in zip(places, numbers, strict=True):
         bins.setdefault(place, []).append(value)
     found = {place: better(values) for place, values in bins.items()}
     least, most = min(found.values()), max(found.values())
-    bars = "".join(_bar(found.get(place), least, most) for place in range(SHOWN_BINS))
+    blocks = dict(zip(found, levels_of(list(found.values()), len(BLOCKS) - 1), strict=True))
+    bars = "".join(BLOCKS[blocks[place]] if place in blocks else " " for place in range(SHOWN_BINS))
     return f"{number_text(low)} {bars} {number_text(high)}   {number_text(least)} to {number_text(most)}"
-
-
-def _bar(value: float | None, least: float, most: float) -> str:
-    if value is None:
-        return " "
-    return BLOCKS[round((value - least) / (most - least) * (len(BLOCKS) - 1))] if most > least else BLOCKS[0]
 
 
 def is_number(value: Any) -> bool:

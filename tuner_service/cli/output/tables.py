@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -168,26 +169,30 @@ def sparkline(values: Sequence[float], width: int = 20) -> str:
         return ""
     if len(values) > width:
         values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
-    low, high = min(values), max(values)
-    span = high - low
-    top = len(BARS) - 1
-    return "".join(BARS[round((value - low) / span * top)] if span else BARS[0] for value in values)
+    return "".join(BARS[level] for level in levels_of(values, len(BARS) - 1))
 
 
 def curve(values: Sequence[float], *, width: int = 60, height: int = 8) -> str:
     """``values`` from left to right as a small chart with its highest and lowest value at the side."""
     if len(values) > width:
         values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
-    low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    levels = [round((value - low) / span * (height - 1)) for value in values]
-    labels = {height - 1: number_text(high), 0: number_text(low)}
+    levels = levels_of(values, height - 1)
+    labels = {height - 1: number_text(max(values)), 0: number_text(min(values))}
     side = max(len(label) for label in labels.values())
     lines = []
     for level in range(height - 1, -1, -1):
         line = "".join("•" if reached == level else " " for reached in levels)
         lines.append(f"{labels.get(level, '').rjust(side)} ┤{line.rstrip()}\n")
     return "".join(lines)
+
+
+def levels_of(values: Sequence[float], top: int) -> list[int]:
+    """How high each is, from 0 for the lowest to ``top``."""
+    if not math.isfinite(max(values) - min(values)):  # which is more than a float holds
+        values = [max(-sys.float_info.max, min(value, sys.float_info.max)) / 2 for value in values]
+    low = min(values)
+    span = max(values) - low
+    return [round((value - low) / span * top) if span else 0 for value in values]
 
 
 def objectives_of(view: Row) -> list[Row]:
