@@ -83,7 +83,7 @@ class Service:
                 continue
             if "trials.agent" in command and str(self.home) in command and "supervisor" not in command:
                 agents.append(int(entry.name))
-            elif "workers.worker" in command and service in (parent, _parent(parent)):
+            elif "workers.worker" in command and service in (parent, _parent(parent), _parent(_parent(parent))):
                 workers.append(int(entry.name))
         return {"service": [service], "agent": agents, "worker": workers}
 

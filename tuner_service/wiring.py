@@ -1,7 +1,7 @@
 """The running service, put together: the only file that names concrete classes.
 
-The agent and a spare worker are started first, and everything that takes long to import is imported after them: on two
-cores they are ready when the service is.
+The agent and the server that workers are forked from are started first, and everything that takes long to import is
+imported after them: on two cores they are ready when the service is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tuner_service.service.access import read_or_make_token
 from tuner_service.service.ending import Ending
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
 from tuner_service.tls import Certificate, certificate_of
-from tuner_service.workers.spare import SpareWorker
+from tuner_service.workers.forks import WorkerForks
 
 if TYPE_CHECKING:
     from tuner_service.analyst.process import AnalystProcess
@@ -97,16 +97,16 @@ def running_core(
         stack.callback(executor.close)
         if waits is None and settings.executor.has_local:
             executor.start()
-        spare = SpareWorker(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
-        stack.callback(spare.close)
-        spare.prepare()
-        with _dispatching(settings, executor, spare, url=url, waits=waits) as core:
+        forks = WorkerForks(folder=settings.home / "workers", memory_bytes=settings.worker_memory)
+        stack.callback(forks.close)
+        forks.prepare()
+        with _dispatching(settings, executor, forks, url=url, waits=waits) as core:
             yield core
 
 
 @contextlib.contextmanager
 def _dispatching(
-    settings: Settings, executor: LocalExecutor, spare: SpareWorker, *, url: str, waits: Callable[[], None] | None
+    settings: Settings, executor: LocalExecutor, forks: WorkerForks, *, url: str, waits: Callable[[], None] | None
 ) -> Iterator[Core]:
     from tuner_service.executors.notifying import Notifier, read_notify_file
     from tuner_service.service.cluster import AgentHub
@@ -131,7 +131,7 @@ def _dispatching(
         def on_event(event: WorkerEvent) -> None:
             runners[0].submit(event)
 
-        pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, spare=spare)
+        pool = WorkerPool(store=store, code=store.queries, folder=folder, now=clock.now, on_event=on_event, forks=forks)
         stack.callback(pool.close)
         files = NodeFiles.of(settings, store.queries, lineage=store.lineage)
         files.begin(now=clock.now())

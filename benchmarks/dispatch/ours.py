@@ -25,7 +25,7 @@ TRIAL = {
     "metrics_pattern": r"step=(?P<step>\d+) loss=(?P<loss>\S+)",
     "final": "last",
 }
-REST_S = 4.0  # a person types the next command; the spare process for the next algorithm worker is ready by then
+REST_S = 4.0  # a person types the next command; the service is at rest by then
 IDLE_EXIT_S = "6"  # longer than that, so that the agent is there for the next experiment, as it is by default
 
 

@@ -35,7 +35,14 @@ from tests.waiting import wait_until
 from tuner_service.client import Client
 
 DATABASE = "database"  # a PostgreSQL server with all its processes; started again at once
-TARGETS = ("service", "worker", "agent", "supervisor", "trial")  # supervisor: whatever is the parent of trials
+TARGETS = (
+    "service",
+    "worker",
+    "worker server",
+    "agent",
+    "supervisor",
+    "trial",
+)  # supervisor: whatever is the parent of trials
 ISOLATIONS = ("fork", "spawn")
 # Parents of trials by their programs, wherever in the package a version has them.
 PARENTS = ("/supervisor.py", "/fork_server.py", "/forkserver.py")
@@ -281,11 +288,15 @@ class Table:
                 named = [pid for pid, words in self._words.items() if "serve" in words and self._home in words]
                 return [pid for pid in named if parent(pid) not in named]  # a child has its words until it has its own
             case "worker":
-                services = set(self.pids("service"))
+                starters = {*self.pids("service"), *self.pids("worker server")}
                 named = [pid for pid, words in self._words.items() if "tuner_service.workers.worker" in words]
                 above = {pid: parent(pid) for pid in named}
-                keepers = {pid for pid in named if above[pid] in services}
-                return [pid for pid in named if above[pid] in keepers | services]
+                keepers = {pid for pid in named if above[pid] in starters}
+                return [pid for pid in named if pid in keepers or above[pid] in keepers]
+            case "worker server":
+                services = set(self.pids("service"))
+                named = [pid for pid, words in self._words.items() if "tuner_service.workers.fork_server" in words]
+                return [pid for pid in named if parent(pid) in services]
             case "agent":
                 return [pid for pid, words in self._words.items() if "trials.agent" in words and self._home in words]
             case "supervisor":

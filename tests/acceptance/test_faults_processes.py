@@ -104,7 +104,7 @@ def test_a_worker_that_hangs_as_a_whole_is_replaced(own_home: Home) -> None:
     home = own_home
     home.begin(budget={"trials": 4, "parallel": 2}, algorithm_timeout="1s")
     home.running(2, step=4)
-    # The spare is younger than the worker at work, and would be the next one: it stays sound here.
+    # Its keeper is the older one of the two.
     stopped = min(home.pids("worker"), key=lambda pid: read_stat(pid).start_time)  # type: ignore[union-attr]  # it lives
     os.kill(stopped, signal.SIGSTOP)
     home.open_gate()

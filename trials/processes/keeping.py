@@ -15,6 +15,7 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 from trials.files import create_once, read_json, to_json
@@ -44,9 +45,31 @@ def keep(
     ``leave_s``: for the command to end by itself once its streams' other side is gone. ``is_bounded``: whether it may
     have so many processes only.
     """
+
+    def execute(nonce: str) -> None:
+        try:
+            os.execvpe(command[0], command, {**os.environ, NONCE_VARIABLE: nonce})  # noqa: S606  a shell is never wanted
+        except OSError as error:
+            os.write(2, f"{SAYS}cannot start {command[0]!r}: {error.strerror}\n".encode(errors="replace"))
+
+    keep_forked(execute, records=records, memory_bytes=memory_bytes, leave_s=leave_s, is_bounded=is_bounded)
+
+
+def keep_forked(
+    become: Callable[[str], None],
+    *,
+    records: str,
+    memory_bytes: int,
+    leave_s: float = LEAVE_S,
+    is_bounded: bool = True,
+) -> NoReturn:
+    """As ``keep``, of a fork of this process that becomes the command.
+
+    ``become`` is called there with the command's mark, and does not return.
+    """
     end_leftovers(records)
     nonce = f"{PREFIX}{os.urandom(8).hex()}"
-    keeper = _Keeper(command, nonce=nonce, memory_bytes=memory_bytes)
+    keeper = _Keeper(become, nonce=nonce, memory_bytes=memory_bytes)
     keeper.leave_s, keeper.processes = leave_s, PROCESSES_LIMIT if is_bounded else 0
     record = _write_record(records, nonce, keeper.group)
     status = keeper.run()
@@ -92,8 +115,8 @@ def _write_record(records: str, nonce: str, group: ControlGroup | None) -> str:
 class _Keeper:
     """One command, from its start to the end of everything it started."""
 
-    def __init__(self, command: list[str], *, nonce: str, memory_bytes: int) -> None:
-        self._command, self._nonce, self._memory_bytes = command, nonce, memory_bytes
+    def __init__(self, become: Callable[[str], None], *, nonce: str, memory_bytes: int) -> None:
+        self._become, self._nonce, self._memory_bytes = become, nonce, memory_bytes
         self.leave_s, self.processes = LEAVE_S, PROCESSES_LIMIT
         makes_groups = os.environ.get(ENV_CGROUPS) != "off"
         self.group = make_group(nonce, parent=own_group()) if makes_groups else None
@@ -116,7 +139,7 @@ class _Keeper:
         keeper = os.getpid()
         self._pid = fork()
         if self._pid == 0:
-            self._become_command(keeper)
+            self._enter_command(keeper)
         self._family.add(self._nonce, self._pid)
         leash = self._let_go_of_streams()
         while ending_of(self._pid) is None:
@@ -137,7 +160,7 @@ class _Keeper:
     def _tell_to_end(self, *_: object) -> None:
         self._told_to_end = True
 
-    def _become_command(self, keeper: int) -> NoReturn:
+    def _enter_command(self, keeper: int) -> NoReturn:
         try:
             leave_handlers()
             for number in (*_OF_TERMINALS, signal.SIGPIPE):  # what is ignored would stay so in the command
@@ -152,9 +175,9 @@ class _Keeper:
                 # Of each process: so the one that asks for too much is refused, and can say where it did.
                 _lower(resource.RLIMIT_DATA, self._memory_bytes)
             end_mask()
-            os.execvpe(self._command[0], self._command, {**os.environ, NONCE_VARIABLE: self._nonce})  # noqa: S606  a shell is never wanted
+            self._become(self._nonce)
         except OSError as error:
-            os.write(2, f"{SAYS}cannot start {self._command[0]!r}: {error.strerror}\n".encode(errors="replace"))
+            os.write(2, f"{SAYS}cannot be started: {error.strerror}\n".encode(errors="replace"))
         finally:
             os._exit(EXIT_NOT_STARTED)
 

@@ -52,7 +52,7 @@ from tuner_service.workers.messages import (
     messages_from_wire,
 )
 from tuner_service.workers.protocol import EXIT_NO_PIPES, FrameError, encode_frames, read_frame
-from tuner_service.workers.spare import end_worker, spawn_worker
+from tuner_service.workers.starting import WorkerProcess, end_worker, spawn_worker
 from tuner_service.workers.worker_log import WorkerLog
 
 BATCH_ITEMS = 256  # items of one frame
@@ -93,9 +93,9 @@ class WorkerLink:
         on_event: Callable[[WorkerEvent], None],
         on_refused: Callable[[Queue, int], None] = lambda _queue, _line: None,
         reports_on: Callable[[int], MetricsReported] = _not_there,
-        spawn: Callable[[Path], subprocess.Popen[bytes]] = spawn_worker,
+        spawn: Callable[[Path], WorkerProcess] = spawn_worker,
     ) -> None:
-        """``spawn`` gives a process of ``tuner_service.workers.worker``, a spare one perhaps.
+        """``spawn`` gives a process of ``tuner_service.workers.worker``: a fork, or one that is started anew.
 
         ``on_refused`` is told of a snapshot, by its line, that the algorithm could not load; its worker ends then.
         ``reports_on`` reads the reports of a line that was told without them, in a thread of the link.
@@ -115,7 +115,7 @@ class WorkerLink:
         self._progress_every_s = PROGRESS_S / 2
         self._ready = self._ping_wanted = self._ending = self._end_sent = False
         self._broke = self._damage = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._threads: list[threading.Thread] = []
         self._reader: threading.Thread | None = None
         self._log: WorkerLog | None = None
@@ -221,7 +221,7 @@ class WorkerLink:
         return not any(thread.is_alive() for thread in self._threads)
 
     # ── the writer ──────────────────────────────────────────────────────────────────────────────
-    def _write(self, process: subprocess.Popen[bytes], steps: Iterator[ToWorker]) -> None:
+    def _write(self, process: WorkerProcess, steps: Iterator[ToWorker]) -> None:
         stream = cast("BinaryIO", process.stdin)
         done = False
         try:
@@ -321,7 +321,7 @@ class WorkerLink:
         stream.flush()
 
     # ── the reader ──────────────────────────────────────────────────────────────────────────────
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: WorkerProcess) -> None:
         stream = cast("BinaryIO", process.stdout)
         try:
             while (objects := read_frame(stream, text=valid_json)) is not None:
@@ -413,7 +413,7 @@ class WorkerLink:
             self._wake.notify_all()
 
     # ── the waiter ──────────────────────────────────────────────────────────────────────────────
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait(self, process: WorkerProcess) -> None:
         code = process.wait()
         log, reader = self._log, self._reader
         if log is None or reader is None:

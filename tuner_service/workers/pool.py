@@ -21,10 +21,10 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Store
 from tuner_service.service.code import unpack_code
+from tuner_service.workers.forks import WorkerForks
 from tuner_service.workers.link import WorkerLink
 from tuner_service.workers.messages import initialize
 from tuner_service.workers.snapshots import makers, opened, sealed
-from tuner_service.workers.spare import SpareWorker
 from tuner_service.workers.starts import Starts
 
 CLOSE_TIMEOUT_S = 3.0  # for all workers together; they also end by themselves when their input closes
@@ -52,7 +52,7 @@ class WorkerPool:
     folder: Path
     now: Callable[[], float]
     on_event: Callable[[WorkerEvent], None]
-    spare: SpareWorker
+    forks: WorkerForks
     _starts: Starts = field(default_factory=Starts)
     _drafts: set[Path] = field(default_factory=set)  # of code that is being unpacked
     _changing: threading.Lock = field(default_factory=threading.Lock)  # held while links come and go
@@ -70,7 +70,7 @@ class WorkerPool:
             on_event=partial(self._hear, order),
             on_refused=partial(self._refuse, order.experiment_id),
             reports_on=partial(self.store.reports_on, order.experiment_id),
-            spawn=self.spare.take,
+            spawn=self.forks.take,
         )
         with self._changing:
             self._links[order.experiment_id] = (order.generation, link)
@@ -169,11 +169,11 @@ class WorkerPool:
             self.stop(experiment_id)
 
     def close(self) -> None:
-        self.spare.close()
         self.stop_all()
         self._starts.close(CLOSE_TIMEOUT_S)
         for link in self._ending:
             link.join(CLOSE_TIMEOUT_S / len(self._ending))
+        self.forks.close()
 
     # ── code of users' classes ──────────────────────────────────────────────────────────────────
     def _code_folder(self, order: StartWorker) -> str | None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -20,10 +20,11 @@ from trials.processes.identity import children_of, read_stat
 from tuner_service.dispatcher.commands import AlgorithmFaulted, QueueAnswered, WorkerDied, WorkerEvent, WorkerReady
 from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.experiment import AlgorithmSpec, Objective
+from tuner_service.workers.forks import WorkerForks
 from tuner_service.workers.link import KEEPER_SAYS, WorkerLink
 from tuner_service.workers.messages import Initialize, Told, command_to_wire
 from tuner_service.workers.protocol import encode_frame
-from tuner_service.workers.spare import spawn_worker
+from tuner_service.workers.starting import WorkerProcess, spawn_worker
 
 Event = TypeVar("Event", bound=WorkerEvent)
 MIB = 1 << 20
@@ -130,8 +131,10 @@ class Stops(Plain):
 class Worker:
     """A link, everything that came out of it, and the processes that its tuner started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_forked: bool) -> None:
         self.folder = folder
+        self.is_forked = is_forked
+        self.forks: list[WorkerForks] = []
         self.events: list[WorkerEvent] = []
         self.pids_file = folder / "pids"
         self.link: WorkerLink | None = None
@@ -143,11 +146,18 @@ class Worker:
             log_path=self.folder / "workers" / "e1.log",
             now=time.monotonic,
             on_event=self.events.append,
-            spawn=partial(spawn_worker, memory_bytes=memory_bytes),
+            spawn=self._take(memory_bytes),
         )
         self.link.start(command(self.folder, tuner), snapshots={}, history={})
         self.link.tell(Queue.TUNER, SuggestionRequested(line=1, number=1))
         return self
+
+    def _take(self, memory_bytes: int) -> Callable[[Path], WorkerProcess]:
+        if not self.is_forked:
+            return partial(spawn_worker, memory_bytes=memory_bytes)
+        self.forks.append(WorkerForks(folder=self.folder / "workers", memory_bytes=memory_bytes, answer_s=60.0))
+        self.forks[-1].prepare()
+        return self.forks[-1].take
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in list(self.events) if isinstance(event, kind)]
@@ -180,10 +190,12 @@ def worker_below(keeper: int) -> int:
     return children_of(keeper)[0]
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
-    made = Worker(tmp_path)
+@pytest.fixture(params=[False, True], ids=["started anew", "forked"])
+def worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Worker]:
+    made = Worker(tmp_path, is_forked=request.param)
     yield made
+    for forks in made.forks:
+        forks.close()
     if made.link is not None:
         made.link.kill()
         assert made.link.join(30)

@@ -122,7 +122,7 @@ def test_the_service_knows_the_newest_of_each_experiment(tmp_path: Path) -> None
         folder=tmp_path,
         now=time.monotonic,
         on_event=lambda _: None,
-        spare=None,  # type: ignore[arg-type]
+        forks=None,  # type: ignore[arg-type]
     )
     pool._links["e1"] = (1, link)
     assert pool.choice("e1") == pool.choice("other") == ""

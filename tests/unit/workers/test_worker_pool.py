@@ -75,7 +75,7 @@ class World:
             folder=folder,
             now=lambda: START,
             on_event=self.events.append,
-            spare=self,  # type: ignore[arg-type]
+            forks=self,  # type: ignore[arg-type]
             _starts=Starts(at_once=1, now=lambda: self.moment),
         )
 
