@@ -7,7 +7,8 @@ curve is not settled yet, and the trial goes on.
 
 Here the parameters that bend a curve are taken from a list, and only those that stretch and shift it are fitted: that
 is linear, so a fit is the product of the values with a matrix that depends on their number alone, it cannot fail, and
-a verdict takes microseconds where twelve searches for a least square take milliseconds. NNI then moves the equal
+a verdict takes microseconds where twelve searches for a least square take milliseconds (and a millisecond where the
+matrix has to be made anew, as ``FITS_KEPT`` are kept). NNI then moves the equal
 weights a little by random steps, which is left out: a verdict has to be a function of the reports.
 """
 

@@ -44,7 +44,7 @@ class CmaEsTuner(ModelTuner):
         self._forget()
 
     def _forget(self) -> None:
-        """It is told all generations again, a millisecond or so each, when it is asked next."""
+        """It is told all generations again, some milliseconds each, when it is asked next."""
         self._optimizer: Any = None
         self._generations = 0  # of trials that were told
         self._elite: list[Flat] = []

@@ -46,6 +46,24 @@ STATES = {
 }
 
 
+class Places(CategoricalDistribution):
+    """The places of so many options: what Optuna does by going through all of them, for each trial, is done at once."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(range(count))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Places) and len(self.choices) == len(other.choices)
+
+    __hash__ = CategoricalDistribution.__hash__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Places:
+        return self  # nobody changes it
+
+    def to_internal_repr(self, param_value_in_external_repr: Any) -> float:
+        return float(param_value_in_external_repr)
+
+
 def distribution_for(range_: Range, *, finest: float = math.inf) -> BaseDistribution:
     """``finest``: a discrete range of more values is modelled as a continuous one."""
     match range_:
@@ -67,7 +85,7 @@ def distribution_for(range_: Range, *, finest: float = math.inf) -> BaseDistribu
         case Choice(ordered=True):
             return IntDistribution(0, len(range_.options) - 1)
         case Choice():
-            return CategoricalDistribution(range(len(range_.options)))
+            return Places(len(range_.options))
         case Permutation() | Subset():
             raise TypeError(f"{type(range_).__name__} is modelled by its parts")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 
 import pytest
 
@@ -80,6 +81,27 @@ def test_tpe_keeps_away_from_what_still_runs() -> None:
         tuner.pending(number, parameters)
         found.append(parameters["x"])
     assert len(set(found)) == 10
+
+
+def test_tpe_takes_a_choice_of_many_options_as_one_of_few() -> None:
+    def asked(options: int) -> float:
+        space = {
+            "c": {"type": "categorical", "choices": list(range(options))},
+            "x": {"type": "float", "low": 0, "high": 1},
+        }
+        tuner, rng = a_tuner("tpe", space), random.Random(0)
+        for number in range(1, 301):
+            parameters = tuner.space.sample(rng)
+            outcome = TrialOutcome(
+                number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=rng.random()
+            )
+            tuner.observe(outcome)
+        begun = time.process_time()
+        assert isinstance(tuner.suggest(301, random.Random(1)), dict)
+        return time.process_time() - begun
+
+    asked(10)  # what has to be imported
+    assert asked(20_000) < 2
 
 
 def test_cma_es_draws_options_by_the_better_half_in_a_space_of_choices_alone_too() -> None:
