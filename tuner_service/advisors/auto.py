@@ -90,7 +90,7 @@ class AutoAdvisor(Advisor):
         if not number:
             return NotYet()  # nothing rests here
         courses = self._reported()
-        if len(courses) < self._startup or not self._columns.width:
+        if len(courses) < self._startup or not self._inside or not self._columns.width:
             return Start(parameters=self._draws.draw(rng))
         trust = self._beliefs.trust(self._inside, longest=self._furthest)
         if trust is not None and rng.random() < _random_portion(trust, self._stale):

@@ -215,3 +215,20 @@ def test_results_from_elsewhere_are_no_trials_that_check_the_models() -> None:
         told(advisor, next(numbers), [end + 1.0] * (EPOCHS - 1) + [end], parameters)
     number = next(n for n in numbers if n % CHECKED_EVERY == 0)
     assert told(advisor, number, [1.02] * (EPOCHS - 1) + [0.02], {"x": 0.5, "y": 0.5}) == EPOCHS
+
+
+def test_where_no_trial_of_another_space_has_come_to_a_rung_it_draws_at_random() -> None:
+    advisor = an_advisor()
+    long = [Report(step=step, value=1 / step) for step in range(1, 4 * REPORTS_AT_FIRST_RUNG + 1)]
+    for number, parameters in enumerate(points(12), start=1):
+        advisor.added(number, parameters)
+        outcome = TrialOutcome(number=number, status=TrialStatus.SUCCEEDED, parameters=parameters, value=0.1)
+        advisor.ended(outcome, long)
+    advisor.update_search_space(parse_search_space({"z": SPACE["x"]}))
+    for number in range(13, 30):
+        advisor.added(number, {"z": number / 40})
+        advisor.assess(number, long[:1])
+    choice = advisor.suggest(30, suggestion_generator(5, 30))
+    assert isinstance(choice, Start)
+    assert advisor.space.contains(choice.parameters)
+    assert advisor.choice
