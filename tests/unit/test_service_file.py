@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner_service.config import Settings, resolve_settings
-from tuner_service.local_service import database_holder, find_service, read_service_file
+from tuner_service.local_service import database_holder, read_service_file
 
 OWN = os.getpid()
 
