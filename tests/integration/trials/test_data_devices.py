@@ -52,7 +52,7 @@ def test_the_state_of_an_iterable_is_that_of_the_batch_the_trial_has(workers: in
             iterator = iter(loader)
             first = list(itertools.islice(iterator, taken))
             feed = feed_of(loader)
-            wait_until(lambda feed=feed: workers == 0 or feed._ended or len(feed._ready) == AHEAD)  # type: ignore[misc]
+            wait_until(lambda feed=feed: workers == 0 or not feed._thread.is_alive() or feed._ready.qsize() == AHEAD)  # type: ignore[misc]
             first.append(next(iterator))
             state = loader.state_dict()
         with AsyncDataLoader(Stream(30), 4) as loader:
@@ -86,7 +86,7 @@ def left_behind() -> None:
     loader = AsyncDataLoader(list(range(40)), 4, num_workers=1, device="cuda")
     next(iter(loader))
     ready = feed_of(loader)._ready
-    wait_until(lambda: len(ready) == AHEAD)
+    wait_until(lambda: ready.qsize() == AHEAD)
     del loader
     gc.collect()  # a loader and its iterator hold each other
 
