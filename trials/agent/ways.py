@@ -92,21 +92,15 @@ class HomeWay:
         return False
 
 
-class ToldWay:
+class ToldWay(HomeWay):
     """To a service elsewhere that ``service.json`` names, and whose certificate is in it where it speaks TLS."""
 
-    is_joined, is_told = True, True
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    is_joined = True
 
     def address(self) -> ServiceAddress | None:
         """Of its process nothing can be told here."""
         found = service_address(self._home)
         return None if found is None else ServiceAddress(url=found.url)
-
-    def token(self) -> str:
-        return (self._home.agent / "token").read_text(encoding="utf-8").strip()
 
     def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
         """Who shows that very certificate is the service, by whatever name or number it is called."""
@@ -123,14 +117,6 @@ class ToldWay:
 
     def opened(self, address: ServiceAddress) -> socket.socket:
         return _connected_to(address)
-
-    def failed(self) -> None:
-        """Who holds the node says where it is then."""
-
-    def sent_on(self, told: str | None) -> bool:
-        """Nobody else does."""
-        del told
-        return False
 
 
 @dataclass(slots=True)

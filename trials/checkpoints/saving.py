@@ -75,9 +75,8 @@ class BackgroundSaver:
         _SAVERS.add(self)
 
     def _begin(self) -> None:
-        self._writing: list[
-            WriterThread
-        ] = []  # more than one only where a signal handler saves in the middle of a save
+        # More than one only where a signal handler saves in the middle of a save.
+        self._writing: list[WriterThread] = []
         self._failed: list[_Failed] = []
         self._imaging = Imaging()
         # Reentrant: a signal handler may save, or ask should_stop(), which waits, in the middle of its thread's save.

@@ -174,11 +174,8 @@ class AutoAdvisor(Advisor):
             course = Course(number=outcome.number, parameters=outcome.parameters, row=row)
         if reports:
             self._take(course, reports)
-        ended_well, loss, count = (
-            outcome.status is TrialStatus.SUCCEEDED,
-            self.loss_of(outcome.value),
-            len(course.losses),
-        )
+        ended_well, count = outcome.status is TrialStatus.SUCCEEDED, len(course.losses)
+        loss = self.loss_of(outcome.value)
         if ended_well and not count:
             self._add(course, loss)
             course.is_whole = False

@@ -343,9 +343,7 @@ class Runner:
         if self.suspects.looks_at_each():
             loaded = [self._if_able(groups, one, at, time_passes=True) for one in loaded]
         try:
-            dispatcher, effects = self._recovered(groups, loaded, at)
-            changes = dispatcher.take_changes()
-            sequence = self._commit(changes)
+            dispatcher, effects, changes, sequence = self._recovered_and_saved(groups, loaded, at)
         except UnavailableError:
             raise
         except Exception:  # rows that can be read and make no sense: of which experiment, each tells by itself
@@ -353,15 +351,20 @@ class Runner:
             able = [self._if_able(groups, one, at, time_passes=False) for one in loaded]
             if all(one is other for one, other in zip(able, loaded, strict=True)):
                 raise  # it is none of them
-            dispatcher, effects = self._recovered(groups, able, at)
-            changes = dispatcher.take_changes()
-            sequence = self._commit(changes)
+            dispatcher, effects, changes, sequence = self._recovered_and_saved(groups, able, at)
         self._dispatchers += 1
         self._say_committed(changes, sequence)
         self._dispatcher = dispatcher
         self._perform(effects)
         self._say_saved(changes)
         self._show(dispatcher)
+
+    def _recovered_and_saved(
+        self, groups: Sequence[QuotaGroup], loaded: Iterable[LoadedExperiment], at: float
+    ) -> tuple[Dispatcher, list[Effect], Changes, int]:
+        dispatcher, effects = self._recovered(groups, loaded, at)
+        changes = dispatcher.take_changes()
+        return dispatcher, effects, changes, self._commit(changes)
 
     def _recovered(
         self, groups: Sequence[QuotaGroup], loaded: Iterable[LoadedExperiment], at: float

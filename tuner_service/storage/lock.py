@@ -10,25 +10,34 @@ from pathlib import Path
 from tuner_service.domain.errors import InUseError, StorageError
 
 
-class FileLock:
+class _Held:
+    """The descriptor of a lock file, which is the lock."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Safe to repeat."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class FileLock(_Held):
     """Held from ``acquire`` to ``release``, or to the end of the process.
 
     The file ``<database>.lock`` stays; its text is the pid.
     """
 
     def __init__(self, descriptor: int, database: Path) -> None:
-        self._descriptor: int | None = descriptor
+        super().__init__(descriptor)
         self._database = database
         self._found: os.stat_result | None = None
 
     @classmethod
     def acquire(cls, database: Path) -> FileLock:
         """StorageError, naming the process, where another one holds it."""
-        path = database.with_name(f"{database.name}.lock")
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise StorageError(f"the lock file {path} cannot be opened: {exc.strerror}; check its permissions") from exc
+        descriptor = _opened(database.with_name(f"{database.name}.lock"))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
@@ -71,31 +80,18 @@ class FileLock:
     def announce(self, url: str) -> None:
         """Nobody asks a file: the home folder says it."""
 
-    def release(self) -> None:
-        """Safe to repeat."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
-
-class HomeLock:
+class HomeLock(_Held):
     """One database at a time in a home folder: its agent, its tokens and its address are one service's.
 
     The active service of a database and its standbys share it. The file ``service.lock`` stays; its text says which
     database they are of.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
     @classmethod
     def acquire(cls, home: Path, lineage: str) -> HomeLock:
         """InUseError where a service of another database works in it. A file system without locks gives none."""
-        path = home / "service.lock"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise StorageError(f"the lock file {path} cannot be opened: {exc.strerror}; check its permissions") from exc
+        descriptor = _opened(home / "service.lock")
         lock = cls(descriptor)
         try:
             _note_lineage(descriptor, lineage)
@@ -110,11 +106,12 @@ class HomeLock:
             )
         return lock
 
-    def release(self) -> None:
-        """Safe to repeat."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise StorageError(f"the lock file {path} cannot be opened: {exc.strerror}; check its permissions") from exc
 
 
 def _note_lineage(descriptor: int, lineage: str) -> None:

@@ -272,14 +272,19 @@ def test_what_cannot_be_served_is_named_at_the_start(certificates: tuple[Pair, P
         assert refused.value.faults[0].pointer == missing
 
 
+def a_read_copy(of: Pair, folder: Path) -> tuple[Pair, Certificate]:
+    pair = Pair(cert=folder / "cert.pem", key=folder / "key.pem")
+    shutil.copy(of.cert, pair.cert)
+    shutil.copy(of.key, pair.key)
+    certificate = Certificate(cert=pair.cert, key=pair.key)
+    certificate.read()
+    return pair, certificate
+
+
 def test_files_that_vanish_or_break_while_it_runs_change_nothing(
     certificates: tuple[Pair, Pair], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair = Pair(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
-    shutil.copy(certificates[1].cert, pair.cert)
-    shutil.copy(certificates[1].key, pair.key)
-    certificate = Certificate(cert=pair.cert, key=pair.key)
-    certificate.read()
+    pair, certificate = a_read_copy(certificates[1], tmp_path)
 
     for spoil in (pair.key.unlink, lambda: pair.cert.write_text("-----BEGIN CERTIFICATE-----\n"), pair.cert.unlink):
         spoil()
@@ -293,11 +298,7 @@ def test_a_certificate_that_may_not_be_read_yet_is_read_once_it_may(
     certificates: tuple[Pair, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its owner is set right, or others let go of descriptors: the files stay as they were."""
-    pair = Pair(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
-    shutil.copy(certificates[1].cert, pair.cert)
-    shutil.copy(certificates[1].key, pair.key)
-    certificate = Certificate(cert=pair.cert, key=pair.key)
-    certificate.read()
+    pair, certificate = a_read_copy(certificates[1], tmp_path)
     renewed = a_certificate(certificates[0], folder=tmp_path, name="renewed")
     renewed.cert.replace(pair.cert)
     renewed.key.replace(pair.key)

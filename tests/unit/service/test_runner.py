@@ -617,6 +617,18 @@ def test_one_that_was_being_removed_while_it_was_set_aside_is_not_gone_on_with_a
     world.runner.close()
 
 
+def fails_until_it_is_found(world: World, node: c.AgentConnected, *, match: str) -> None:
+    """The coming of ``node``; then the one experiment is set aside, and the trials of the other one are launched."""
+    for _ in range(ENOUGH):
+        with pytest.raises(UnavailableError, match=match):
+            world.do(node)
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+    world.do(node)
+
+    assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
+    assert {tell.message.key.experiment_id for tell in world.orders(e.Tell)} == {"other"}
+
+
 def test_who_is_at_work_when_the_service_fails_is_set_aside_whoever_gave_it_something_to_do(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -633,14 +645,7 @@ def test_who_is_at_work_when_the_service_fails_is_set_aside_whoever_gave_it_some
 
     monkeypatch.setattr(orders, "order_launch", failing)
     node = c.AgentConnected(at=START, agent_id="local", cpus=4, memory_bytes=1 << 30, attempts=())
-    for _ in range(ENOUGH):
-        with pytest.raises(UnavailableError, match="gone"):
-            world.do(node)
-        wait_until(lambda: world.runner.readiness()["database"] == "ok")
-    world.do(node)
-
-    assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
-    assert {tell.message.key.experiment_id for tell in world.orders(e.Tell)} == {"other"}
+    fails_until_it_is_found(world, node, match="gone")
 
 
 def test_whose_launch_cannot_be_saved_is_set_aside_and_not_the_node_that_would_run_it(world: World) -> None:
@@ -650,14 +655,7 @@ def test_whose_launch_cannot_be_saved_is_set_aside_and_not_the_node_that_would_r
         world.do(c.TrialAdded(at=START, experiment_id=experiment_id, parameters={"x": 0.1}))
     world.store.fits = lambda changes: all(key.experiment_id != EXPERIMENT_ID for key in changes.attempts)
     node = c.AgentConnected(at=START, agent_id="local", cpus=4, memory_bytes=1 << 30, attempts=())
-    for _ in range(ENOUGH):
-        with pytest.raises(UnavailableError, match="no column holds"):
-            world.do(node)
-        wait_until(lambda: world.runner.readiness()["database"] == "ok")
-    world.do(node)
-
-    assert list(world.runner.suspects.aside) == [EXPERIMENT_ID]
-    assert {tell.message.key.experiment_id for tell in world.orders(e.Tell)} == {"other"}
+    fails_until_it_is_found(world, node, match="no column holds")
 
 
 def test_where_nothing_at_all_can_be_saved_no_experiment_is_set_aside(world: World) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,14 @@ def test_a_snapshot_of_an_earlier_version_has_closed_nobody(tmp_path: Path) -> N
         assert closes(coordinator)
 
 
+def cut_behind_each_line(path: Path) -> Iterator[None]:
+    """The journal as a kill may have left it, from its first line alone to all of them."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    for count in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:count]))
+        yield
+
+
 def test_what_the_chooser_closes_stands_before_what_it_has_chosen_with_it(tmp_path: Path) -> None:
     """Killed at any moment, a new chooser is asked for the batch again or knows that the learner is closed."""
     chooser = Closing()
@@ -141,10 +149,7 @@ def test_what_the_chooser_closes_stands_before_what_it_has_chosen_with_it(tmp_pa
         learner = LearnerOf(coordinator)
         for number in range(2):
             learner.says(demand=number)
-    path = tmp_path / "journal"
-    lines = path.read_bytes().splitlines(keepends=True)
-    for count in range(1, len(lines) + 1):
-        path.write_bytes(b"".join(lines[:count]))
+    for _ in cut_behind_each_line(tmp_path / "journal"):
         again = Closing()
         with a_coordinator(tmp_path, again) as coordinator:
             again.coordinator = coordinator
@@ -181,10 +186,7 @@ def test_what_the_chooser_closes_when_it_is_told_something_is_closed_whenever_th
         learner.says(learnt=[1], demand=1)
         learner.says(learnt=[2], demand=2)
         assert closes(coordinator)
-    path = tmp_path / "journal"
-    lines = path.read_bytes().splitlines(keepends=True)
-    for count in range(1, len(lines) + 1):
-        path.write_bytes(b"".join(lines[:count]))
+    for _ in cut_behind_each_line(tmp_path / "journal"):
         again = ClosingWhenTold()
         with a_coordinator(tmp_path, again) as coordinator:
             assert closes(coordinator) == any(line[:3] == ("learnt", "left", 2) for line in again.story)

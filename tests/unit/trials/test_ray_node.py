@@ -322,16 +322,22 @@ def test_another_node_of_its_group_lives_until_it_is_known_to_have_ended(
     assert ray_node._lives("ray-b") is lives
 
 
-def test_an_agent_elsewhere_follows_what_its_node_was_told_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is started once: a service that comes back may have another address, and shows another certificate."""
+def a_node_that_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RayNode, list[list[str]]]:
+    """And the commands that it would have started."""
     started: list[list[str]] = []
     monkeypatch.setattr(ray_node, "_root", lambda: tmp_path)
     monkeypatch.setattr(RayNode, "_environment", lambda _: {})
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     node = RayNode.__new__(RayNode)
     node._name, node._home = "ray-a", tmp_path / "ray-a"
+    return node, started
+
+
+def test_an_agent_elsewhere_follows_what_its_node_was_told_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started once: a service that comes back may have another address, and shows another certificate."""
+    node, started = a_node_that_starts_nothing(tmp_path, monkeypatch)
     node._order = ORDER | {"machine": "of the service"}
 
     node._write(node._order)
@@ -345,12 +351,7 @@ def test_an_agent_elsewhere_follows_what_its_node_was_told_last(
 
 
 def test_an_agent_beside_the_service_asks_the_kernel_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
-    monkeypatch.setattr(ray_node, "_root", lambda: tmp_path)
-    monkeypatch.setattr(RayNode, "_environment", lambda _: {})
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
-    node = RayNode.__new__(RayNode)
-    node._name, node._home = "ray-a", tmp_path / "ray-a"
+    node, started = a_node_that_starts_nothing(tmp_path, monkeypatch)
     node._order = ORDER | {"machine": ray_node.machine()}
     node._start()
     assert started[0][-4:] == ["--agent-id", "ray-a", "--log-format", "json"]

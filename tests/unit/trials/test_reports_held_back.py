@@ -82,6 +82,17 @@ def metrics(count: int) -> list[bytes]:
     return [metric_line(step=step, values={"loss": 0.5}, at=1.0, final=False) for step in range(count)]
 
 
+async def heard_of_until(is_there: asyncio.Event, here: Scene) -> None:
+    """The attempt is told of: at first three times with nothing new, while what is waited for is not there."""
+    telling: Awaitable[None] = asyncio.ensure_future(here.tell())
+    async with asyncio.timeout(30):
+        while len(here.said) < 3:
+            await asyncio.sleep(0)
+        assert {(told.first_sequence, told.lines) for told in here.said} == {(1, ())}  # type: ignore[attr-defined]
+        is_there.set()
+        await telling
+
+
 @pytest.mark.parametrize("devices", [(), ("gpu-0",)])
 def test_a_service_that_refuses_the_reports_of_an_attempt_that_has_ended_hears_of_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]
@@ -143,13 +154,7 @@ def test_while_a_checkpoint_is_brought_away_the_service_hears_that_the_attempt_h
             return {"a" * 64: "/store/a"}
 
         here.conversation._offers = SimpleNamespace(offer=offer)  # type: ignore[assignment]
-        telling: Awaitable[None] = asyncio.ensure_future(here.tell())
-        async with asyncio.timeout(30):
-            while len(here.said) < 3:
-                await asyncio.sleep(0)
-            assert {(told.first_sequence, told.lines) for told in here.said} == {(1, ())}  # type: ignore[attr-defined]
-            is_there.set()
-            await telling
+        await heard_of_until(is_there, here)
         (reports,) = [told for told in here.said if isinstance(told, Reports) and told.lines]
         assert reports.locations == {"a" * 64: "/store/a"}
         assert here.held.spool.sequence == 2
@@ -176,13 +181,7 @@ def test_while_what_an_attempt_left_is_brought_away_it_is_heard_of(
         here.conversation._outputs = SimpleNamespace(collect=bring)  # type: ignore[assignment]
         monkeypatch.setattr(module, "collect_long_logs", bring)
         monkeypatch.setattr(module, "short_logs", lambda _: {})
-        telling: Awaitable[None] = asyncio.ensure_future(here.tell())
-        async with asyncio.timeout(30):
-            while len(here.said) < 3:
-                await asyncio.sleep(0)
-            assert {(told.first_sequence, told.lines) for told in here.said} == {(1, ())}  # type: ignore[attr-defined]
-            is_there.set()
-            await telling
+        await heard_of_until(is_there, here)
         assert here.exits() == [1]
 
     asyncio.run(scene())

@@ -34,9 +34,9 @@ def placed(trial: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def local_path(text: str, what: str) -> Path:
-    """A path of this machine as it is written, with the home folder that a ~ stands for. CommandError names ``what`` it
+    """A path of this machine as it is written, with the home folder that a ~ stands for.
 
-    was to be the path of, where no file can have it.
+    CommandError names ``what`` it was to be the path of, where no file can have it.
     """
     try:
         if b"\0" not in os.fsencode(text):
