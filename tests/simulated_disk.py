@@ -25,6 +25,8 @@ from typing import Any, Self
 
 import pytest
 
+from trials.processes.libc import LIBC
+
 
 @dataclass(eq=False, slots=True)
 class _File:
@@ -37,7 +39,7 @@ class _File:
 
 @dataclass(slots=True)
 class Event:
-    """One call, as it was made: ``fsync``, ``rename``, ``link`` or ``unlink``, of names inside the root."""
+    """One call, as it was made: ``fsync``, ``syncfs``, ``rename``, ``link`` or ``unlink``, of names inside the root."""
 
     call: str
     path: Path
@@ -59,11 +61,7 @@ class SimulatedDisk:
         self.events: list[Event] = []
 
     def __enter__(self) -> Self:
-        for folder, _, files in os.walk(self._root):
-            for name in files:
-                self._note_sync(os.path.join(folder, name))
-        for folder, _, _ in os.walk(self._root, topdown=False):
-            self._note_sync(folder)
+        self._note_all()
         for name, call in (("fsync", self._fsync), ("fdatasync", self._fsync)):
             self._patches.setattr(os, name, self._listening(getattr(os, name), call))
         self._patches.setattr(os, "link", self._listening(os.link, self._linked))
@@ -71,6 +69,7 @@ class SimulatedDisk:
             self._patches.setattr(os, name, self._moving(getattr(os, name)))
         for name in ("unlink", "remove"):
             self._patches.setattr(os, name, self._forgetting(getattr(os, name)))
+        self._patches.setattr(LIBC, "syncfs", self._syncfs)
         return self
 
     def __exit__(
@@ -153,6 +152,15 @@ class SimulatedDisk:
             self._note_sync(path)
             self._said("fsync", Path(path))
 
+    def _syncfs(self, descriptor: int) -> int:
+        """All of the file system. In place of the call, which would wait for whatever else the machine writes."""
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self._inside(path):
+            with self._lock:
+                self._note_all()
+                self._said("syncfs", Path(path))
+        return 0
+
     def _linked(self, source: Any, target: Any) -> None:
         if self._inside(target):
             self._said("link", Path(source), Path(target))
@@ -168,6 +176,13 @@ class SimulatedDisk:
         )
 
     # ── what is synced ──────────────────────────────────────────────────────────────────────────
+    def _note_all(self) -> None:
+        for folder, _, files in os.walk(self._root):
+            for name in files:
+                self._note_sync(os.path.join(folder, name))
+        for folder, _, _ in os.walk(self._root, topdown=False):
+            self._note_sync(folder)
+
     def _note_sync(self, path: str) -> None:
         known = self._known(Path(path))
         if known.is_folder:

@@ -217,7 +217,7 @@ class HeldAttempt:
         number, order = signal.SIGUSR1, to_json({"grace_s": grace_s, "reason": reason})
         try:
             self._look_for_folder()
-            write_atomically(str(self.folder / FILE_STOP), order, durable=True)
+            write_atomically(str(self.folder / FILE_STOP), order)  # not synced: a power loss ends the trial, too
         except (OSError, AttemptDamagedError):
             number = signal.SIGTERM
         orders, told = self.orders(), {"stop": self.nonce, "grace_s": grace_s, "reason": reason}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from tests.simulated_disk import SimulatedDisk
 from trials.checkpoints import shards
 from trials.checkpoints.shards import ShardedCheckpointError, load_sharded, save_sharded
 from trials.checkpoints.stores import AloneCheckpoints
@@ -89,6 +90,32 @@ def test_a_checkpoint_that_is_saved_again_is_as_new_as_its_record(tmp_path: Path
 
     assert again.name == first.name
     assert 1 < (tmp_path / again.name).stat().st_mtime <= again.at
+
+
+@pytest.mark.parametrize("was_killed", [False, True], ids=["saved once", "saved again"])
+def test_what_is_said_to_be_saved_is_there_after_a_power_loss(tmp_path: Path, *, was_killed: bool) -> None:
+    """Also where who saved the very same before was killed when it had its name, and nothing more was done."""
+    root = tmp_path / "root"
+    root.mkdir()
+    left = [was_killed]
+
+    def kill(disk: SimulatedDisk) -> None:
+        if disk.events[-1].call == "rename" and disk.events[-1].path.suffix == ".shards" and left.pop():
+            raise KeyboardInterrupt
+
+    def completed() -> CheckpointRecord:
+        draft = root / ".000000003.shards"
+        draft.mkdir()
+        return shards._complete(draft, [({}, {})], step=3, index=0)
+
+    with SimulatedDisk(root, at_every_event=kill) as disk:
+        if was_killed:
+            with pytest.raises(KeyboardInterrupt):
+                completed()
+        record = completed()
+        found = disk.after_power_loss(tmp_path / "found", kept_names=False)
+
+    assert problem_of(found / record.name, record.digest) is None
 
 
 def test_the_newest_of_a_script_that_runs_alone_is_listed_first(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
+from tests.simulated_disk import SimulatedDisk
 from tests.waiting import wait_until
 from tuner_service.dispatcher.changes import StoredSnapshot
 from tuner_service.dispatcher.commands import SnapshotTaken, WorkerDied, WorkerPonged, WorkerProgressed
@@ -415,6 +416,23 @@ def test_code_that_two_starts_unpack_at_a_time_is_there_once(
     assert world.events == []
     assert [path.name for path in (tmp_path / "code").iterdir()] == [CODE.digest]
     assert (tmp_path / "code" / CODE.digest / "tuner.py").read_bytes() == b"pass\n"
+
+
+def test_code_that_is_never_looked_at_again_is_whole_under_its_name_whenever_the_power_goes(
+    world: World, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found, name = tmp_path_factory.mktemp("found"), f"code/{CODE.digest}"
+
+    def is_whole(disk: SimulatedDisk) -> None:
+        for kept_names in (False, True):
+            code = disk.after_power_loss(found, kept_names=kept_names) / name
+            assert not code.exists() or (code / "tuner.py").read_bytes() == b"pass\n", disk.events
+
+    world.code = CODE.data
+    with SimulatedDisk(tmp_path, at_every_event=is_whole) as disk:
+        world.start(of_user())
+        assert (disk.after_power_loss(found, kept_names=False) / name).exists()
+    assert world.events == []
 
 
 def test_what_a_service_that_was_killed_has_unpacked_in_part_goes_with_the_next_unpacking(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trials.files import put_in_place
 from tuner_service.cli.context import connected, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, moment_text, print_object, print_rows
@@ -88,9 +89,7 @@ def _give(arguments: argparse.Namespace, make: Callable[[], Row]) -> None:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="ascii") as out:
             row = make()
             out.write(row["token"] + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(file)
+        put_in_place(str(draft), str(file))
     except OSError as exc:
         raise CommandError(f"the token cannot be written to {file}: {exc.strerror}") from exc
     finally:
