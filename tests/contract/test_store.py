@@ -391,3 +391,21 @@ def test_a_refused_commit_changes_nothing_and_the_next_one_works(store: Any, ref
     assert [line.line for line in store.queries.journal(EXPERIMENT_ID)] == [1]
     store.commit(Changes(journal=[a_line(line=2)]))
     assert [line.line for line in store.queries.journal(EXPERIMENT_ID)] == [1, 2]
+
+
+def test_what_stood_in_a_refused_commit_is_written_when_it_comes_again(store: Any) -> None:
+    """A store that remembers what it wrote must not take that for written."""
+    trial, attempt, experiment = a_trial(), an_attempt(), an_experiment()
+    store.commit(changes_for(trial, lines=(a_line(),), attempts={attempt.key: attempt}))
+    changed = Changes(
+        experiments={EXPERIMENT_ID: replace(experiment, note="another")},
+        trials={(EXPERIMENT_ID, 1): replace(trial, charged=1)},
+        attempts={attempt.key: replace(attempt, acknowledged=7)},
+    )
+
+    with pytest.raises(StorageError):
+        store.commit(replace(changed, journal=[a_line(line=1)]))
+    store.commit(changed)
+
+    loaded = only(store)
+    assert (loaded.experiment.note, loaded.trials[0].charged, loaded.attempts[0].acknowledged) == ("another", 1, 7)

@@ -80,6 +80,18 @@ def test_as_many_are_held_as_run_in_parallel(h: Harness) -> None:
     assert h.ask("b") == 2
 
 
+def test_a_trial_that_failed_twice_is_given_again_after_its_pause(h: Harness) -> None:
+    begin(h, trial={"max_attempts": 5})
+    h.suggest()
+    for token in ("a", "b"):
+        assert h.ask(token) == 1
+        h.tell(token, error="bad luck")
+
+    assert h.ask("c") is None
+    h.after(1.0)
+    assert h.ask("c") == 1
+
+
 def test_who_asks_again_is_given_nothing_new(asked: Harness) -> None:
     asked.suggest()
     asked.after(50)

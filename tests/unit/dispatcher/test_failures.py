@@ -123,6 +123,20 @@ def test_one_trial_at_a_time_two_equal_failures_are_needed(h: Harness) -> None:
     assert h.experiment.status is ExperimentStatus.PAUSED
 
 
+def test_after_a_person_has_resumed_another_error_pauses_it_as_the_first_did(h: Harness) -> None:
+    h.run(budget={"trials": 9, "parallel": 1})
+    h.exit(1, CRASHED)
+    h.start_next()
+    h.exit(2, CRASHED)
+    h.resume()
+    h.ready()
+    for _ in range(2):
+        assert h.experiment.status is ExperimentStatus.RUNNING
+        h.exit(h.start_next(), OTHER)
+
+    assert h.experiment.reason is ExperimentReason.IDENTICAL_FAILURES
+
+
 def test_failures_that_differ_do_not_pause(h: Harness) -> None:
     h.run(trials=2)
     h.exit(1, CRASHED)

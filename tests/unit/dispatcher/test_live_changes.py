@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_spec
-from tests.unit.dispatcher.harness import CRASHED, STOPPED, Harness, an_intermediate
+from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, an_intermediate
 from trials.wire.messages import Launch, Stop
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
@@ -238,6 +238,20 @@ def test_a_core_that_falls_free_goes_to_the_higher_priority(h: Harness) -> None:
 
     h.succeed(1)
     assert launched(h) == [f"{OTHER}/1/1"]
+
+
+def test_of_two_pauses_that_end_at_one_moment_the_trial_of_the_higher_priority_goes_on(h: Harness) -> None:
+    beside_another(h, cpus=2)
+    raise_priority(h, OTHER, 1)
+    for _ in range(2):
+        for experiment_id in (EXPERIMENT_ID, OTHER):
+            h.exit_as(h.dispatcher.state.experiments[experiment_id].attempts[1], KILLED)
+    h.connect(cpus=1)
+    assert launched(h) == []
+
+    h.after(1.0)
+
+    assert launched(h) == [f"{OTHER}/1/3"]
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,15 @@ def test_a_higher_priority_goes_first_then_who_holds_less_then_who_waited_longer
     assert names(placed) == ["urgent1", "early1", "late1", "rich1"]
 
 
+def test_a_group_within_its_quota_goes_before_one_that_borrows_whatever_the_priority() -> None:
+    claims = [a_claim("urgent", priority=5, group="small"), a_claim("patient")]
+    small = QuotaGroup(name="small", gpus=1)
+
+    placed = decide(*claims, nodes=[a_node(gpus=2)], held=(holding("x", "n0-g0", group="small"),), groups=(small,))
+
+    assert names(placed) == ["patient1"]
+
+
 def test_two_experiments_that_want_more_than_there_is_share_alike() -> None:
     claims = [a_claim(e, n, since=float(n)) for e in ("a", "b") for n in range(1, 9)]
 

@@ -7,7 +7,7 @@ import pytest
 from trials.wire.messages import Hello, NodeResources
 from trials.wire.nodes import NodeFacts
 from tuner_service.domain.errors import ConflictError
-from tuner_service.service.cluster import AgentHub, Channel
+from tuner_service.service.cluster import DISPLACED_LIMIT, AgentHub, Channel
 
 
 def come(hub: AgentHub, process_id: str) -> Channel:
@@ -46,3 +46,9 @@ def test_an_agent_of_an_older_version_which_names_no_process_is_believed() -> No
     for process in ("", "first", ""):
         come(hub, process)
     assert [hello.node.process_id for hello in hub.agents()] == [""]
+
+
+def test_of_the_processes_that_had_a_name_the_newest_are_remembered() -> None:
+    hub = AgentHub()
+    channels = [come(hub, f"p{number}") for number in range(DISPLACED_LIMIT + 3)]
+    assert channels[-1].displaced == tuple(f"p{number}" for number in range(2, DISPLACED_LIMIT + 2))

@@ -16,7 +16,7 @@ from tuner_service.domain.assets import AssetKind
 from tuner_service.domain.errors import InputError
 from tuner_service.service.assets import uploads as uploads_module
 from tuner_service.service.assets.asset_store import AssetStore
-from tuner_service.service.assets.uploads import NewAsset, Uploads
+from tuner_service.service.assets.uploads import PLACES_LIMIT, NewAsset, Uploads, _Place
 
 TREE = a_tree({f"{number:02}": f"file {number}".encode() for number in range(20)})
 PAGE = 2
@@ -114,3 +114,9 @@ def test_another_file_in_the_place_of_a_manifest_is_read_through_before_it_is_be
 
     with pytest.raises(InputError, match="not in its order"):
         uploads.missing(described(TREE), after=PAGE)
+
+
+def test_of_the_manifests_that_were_gone_through_the_newest_are_remembered(uploads: Uploads) -> None:
+    for number in range(PLACES_LIMIT + 2):
+        uploads._remember(str(number), _Place(file=(number, 0, 0)))
+    assert list(uploads._places) == [str(number) for number in range(2, PLACES_LIMIT + 2)]

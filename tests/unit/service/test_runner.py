@@ -24,6 +24,7 @@ from tuner_service.dispatcher.step import TrialStep
 from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, UnavailableError
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
+from tuner_service.service import runner as runner_module
 from tuner_service.service.hanging_commits import HANGS_S, CommitTimer
 from tuner_service.service.runner import GATHER_S, HOLD_S, INBOX_LIMIT, PAUSE_S, TICK_S, Runner
 from tuner_service.service.suspects import ENOUGH, REFUSED_S
@@ -180,6 +181,24 @@ def test_commands_that_wait_together_share_one_transaction(world: World) -> None
         future.result(TIMEOUT_S)
 
     assert world.store.log.count("commit") == before + 2
+
+
+def test_of_many_commands_that_wait_so_many_are_in_one_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sent one of them waits for all of it."""
+    monkeypatch.setattr(runner_module, "BATCH_LIMIT", 5)
+    world.store.gate.clear()
+    world.store.entered.clear()
+    first = world.submit(created())
+    assert world.store.entered.wait(TIMEOUT_S)
+    others = [world.submit(created(f"other{n}")) for n in range(20)]
+    before = world.store.log.count("commit")
+    world.store.gate.set()
+    for future in (first, *others):
+        future.result(TIMEOUT_S)
+
+    assert world.store.log.count("commit") == before + 1 + 4
 
 
 def test_while_the_cause_of_a_failure_is_looked_for_each_command_has_a_step_of_its_own_and_time_passes_between(
@@ -473,6 +492,26 @@ def test_after_a_step_that_could_not_be_saved_memory_is_built_from_the_rows_agai
     starts = world.orders(e.StartWorker)
     assert len(starts) == 2
     assert starts[1].generation > starts[0].generation
+
+
+def test_a_dispatcher_that_is_built_anew_gives_no_nonce_a_second_time(world: World) -> None:
+    """An agent would take the launch of another attempt for one that it knows."""
+
+    def nonces() -> set[str]:
+        dispatcher = world.runner._dispatcher
+        assert dispatcher is not None
+        return {dispatcher.state.next_nonce() for _ in range(3)}
+
+    world.do(created())
+    given = nonces()
+    for _ in range(2):
+        world.store.refusals.append(StorageError("a key was violated"))
+        with pytest.raises(UnavailableError):
+            world.do(paused())
+        wait_until(lambda: world.runner.readiness()["database"] == "ok")
+        given |= nonces()
+
+    assert len(given) == 9
 
 
 def test_after_it_no_worker_is_left_that_nobody_wants(world: World, taken: c.QueueAnswered) -> None:

@@ -212,3 +212,19 @@ def test_a_checkpoint_that_is_brought_away_is_left_when_the_conversation_ends(
         assert ends == ["left"]
 
     asyncio.run(scene())
+
+
+def test_what_a_service_has_taken_of_a_message_is_all_that_is_not_sent_again(tmp_path: Path) -> None:
+
+    async def scene() -> None:
+        here = Scene(tmp_path, *metrics(5), exit_record=EXITED, devices=())
+        taken = iter((2, 4, 5))
+        here.answer = lambda _: Acknowledge(nonce="n", sequence=next(taken))
+        async with asyncio.timeout(30):
+            await here.tell()
+        begins = [(told.first_sequence, len(told.lines)) for told in here.said if isinstance(told, Reports)]
+        assert begins == [(1, 5), (3, 3), (5, 1)]
+        assert here.held.spool.sequence == 5
+        assert here.exits()[-1] == 5
+
+    asyncio.run(scene())

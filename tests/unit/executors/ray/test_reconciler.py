@@ -21,6 +21,7 @@ What the actor does by itself is tested in ``tests/unit/trials/test_ray_node.py`
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.unit.executors.ray.fake_ray import Actor, BridgeKilled, FakeRay
 from tuner_service.dispatcher.room import Room
 from tuner_service.domain.node_kinds import NodeKind
 from tuner_service.executor_options import RayNodes
+from tuner_service.executors.ray import reconciler
 from tuner_service.executors.ray.names import group_of
 from tuner_service.executors.ray.reconciler import BACKOFF_S, Reconciler
 from tuner_service.executors.ray.wanting import Observed, Wanting
@@ -320,3 +322,11 @@ def test_of_nodes_that_nobody_needs_a_lost_one_is_not_made_again() -> None:
 
     assert len(scene.ray.left) == 1
     scene.holds_only_what_runs()
+
+
+def test_of_the_pools_that_cannot_be_made_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "BACKOFFS_KEPT", 2)
+    bridge: Any = Scene().bridge
+    for number in range(4):
+        bridge._back_off(SimpleNamespace(group=SimpleNamespace(pool=f"p{number}"), at=0.0))
+    assert list(bridge._backoffs) == ["p2", "p3"]
