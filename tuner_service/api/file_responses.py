@@ -1,4 +1,4 @@
-"""Files of assets as answers: always to be saved and never shown, whole or a range of them."""
+"""Files of assets as answers: lists of them; and bytes, to be saved and never shown, whole or a range of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,27 @@ from starlette.responses import Response, StreamingResponse
 from trials.stores import StoreError
 from trials.wire.manifests import AssetFile
 from tuner_service.api.errors import problem
+from tuner_service.api.responses import is_known
+from tuner_service.api.routes.paging import cursor_fault, make_cursor, read_pair_cursor
+from tuner_service.domain.assets import Asset
 from tuner_service.domain.errors import UnavailableError
-from tuner_service.service.assets.asset_store import AssetStore
+from tuner_service.service.assets.asset_store import AssetStore, ManifestPlace
+from tuner_service.service.assets.asset_views import file_view
 from tuner_service.service.assets.catalogue import Assets
+from tuner_service.service.views import View
 
 BLOCK_BYTES = 1 << 20
 _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
+
+
+def page_of_files(assets: Assets, asset: Asset, cursor: str | None, limit: int) -> View:
+    """Blocks. The cursor says where the page lies in the manifest, so that no page reads those before it."""
+    count, byte = read_pair_cursor(cursor)
+    page = assets.store.page(asset.id, ManifestPlace(count=count, byte=byte), limit)
+    if page is None:
+        raise cursor_fault()
+    following = page.following and make_cursor(f"{page.following.count}.{page.following.byte}")
+    return {"items": [file_view(file) for file in page.files], "next": following}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +47,7 @@ async def file_response(request: Request, assets: Assets, file: AssetFile) -> Re
     """206 for one range, as RFC 9110 has it; several at once are answered with the whole."""
     tag = f'"{file.digest}"'
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Content-Disposition": disposition(file.path)}
-    if tag in [entry.strip() for entry in request.headers.get("if-none-match", "").split(",")]:
+    if is_known(tag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     span, status = _Span(start=0, end=file.size), 200
     asked = _RANGE.fullmatch(request.headers.get("range", "").strip())

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -112,7 +113,7 @@ class Experiments:
     asking: set[str] = field(default_factory=set)  # tokens with which somebody asks for a trial right now
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one trial of a person is added
     retrying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while all failed ones are looked up and added
-    _creating: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # by their keys
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # by what is changed
     _outcomes: Outcomes = field(init=False)
     _waiting: int = 0  # requests that wait for an end
 
@@ -129,15 +130,21 @@ class Experiments:
         if key is None:
             return await self._create(creation), False
         # Two requests with one key at once: the second looks only after the first is on disk.
-        turn = self._creating.setdefault(key.key, asyncio.Lock())
-        async with turn:
-            await self._outcomes.settle()
+        async with self.turn(f"key {key.key}"):
             stored = await asyncio.to_thread(self.queries.idempotency_key, key.key)
             if stored is None:
                 return await self._create(creation), False
         if stored.body_digest != key.body_digest:
             raise IdempotencyConflictError(key.key)
         return stored.experiment_id, True
+
+    @asynccontextmanager
+    async def turn(self, what: str) -> AsyncIterator[None]:
+        """For who changes ``what`` if it is still as it was seen: one at a time, each sees what the one before did."""
+        turn = self._turns.setdefault(what, asyncio.Lock())
+        async with turn:
+            await self._outcomes.settle()
+            yield
 
     def _require_commands(self, spec: ExperimentSpec) -> None:
         """InputError for a name that nobody would ever be told by."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from tests.api_service import READ_ONLY_TOKEN, ApiService, an_api_service
 from tests.asset_trees import a_tree, added, commit, put_piece, send_missing
+from trials.wire import manifests
 from trials.wire.manifests import PIECE_BYTES
 from tuner_service.api.routes.assets import WRITE_BYTES
 from tuner_service.service.assets import uploads as uploads_module
@@ -199,6 +201,18 @@ def test_ranges_of_a_file(api: ApiService, asked: str, status: int, content: byt
     assert content is None or answer.content == content
 
 
+def test_a_file_that_is_known_is_not_sent_again(api: ApiService) -> None:
+    tree = a_tree({"x": b"bytes"})
+    added(api, tree)
+    path = f"/api/v1/assets/{tree.id}/files/x"
+    tag = api.client.get(path).headers["etag"]
+
+    for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+        answer = api.client.get(path, headers={"If-None-Match": known})
+        assert (answer.status_code, answer.headers["etag"], answer.content) == (304, tag, b""), known
+    assert api.client.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
 def test_files_are_saved_and_never_shown(api: ApiService) -> None:
     tree = a_tree({'pages/é"x.html': b"<script>"})
     added(api, tree)
@@ -231,6 +245,40 @@ def test_lists_page_by_cursor(api: ApiService) -> None:
     assert len({asset_id for page in pages for asset_id in page}) == 4
     assert [f["path"] for f in first["items"] + second["items"]] == ["f0", "f1", "f2", "f3", "f4"]
     assert second["next"] is None
+
+
+def test_no_page_of_files_reads_those_before_it(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = a_tree({f"f{number:02}": bytes([number]) for number in range(20)})
+    added(api, tree)
+    read = list[int]()
+    parsed = manifests._parsed
+
+    def counted(line: bytes, number: int) -> manifests.AssetFile:
+        read.append(number)
+        return parsed(line, number)
+
+    monkeypatch.setattr(manifests, "_parsed", counted)
+    path, paths, cursor = f"/api/v1/assets/{tree.id}/files", list[str](), None
+    while cursor is not None or not paths:
+        page = api.client.get(path, params={"limit": "5", **({"cursor": cursor} if cursor else {})}).json()
+        paths += [file["path"] for file in page["items"]]
+        cursor = page["next"]
+
+    assert paths == sorted(tree.files)
+    assert read == list(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    "place", ["1", "1.", "1.20", "5.9999", "1.999999999999999999", "9999999999999999999.14", "x.14"]
+)
+def test_a_cursor_that_is_no_place_between_two_files_is_refused(api: ApiService, place: str) -> None:
+    tree = a_tree()
+    added(api, tree)
+    cursor = base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+    answer = api.client.get(f"/api/v1/assets/{tree.id}/files", params={"cursor": cursor})
+
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/query/cursor")
 
 
 def test_a_read_only_token_adds_and_removes_nothing(api: ApiService) -> None:

@@ -68,7 +68,7 @@ def test_a_creation_whose_commit_hangs_is_answered_and_once_that_is_over_its_key
 
         api.runner.hangs = ""  # it has returned, and the next step takes what waited
         again = asyncio.ensure_future(api.client.ask("POST", EXPERIMENTS, json=a_body(), headers=key))
-        while not experiments._outcomes._unknown or not any(turn.locked() for turn in experiments._creating.values()):
+        while not experiments._outcomes._unknown or not any(turn.locked() for turn in experiments._turns.values()):
             await asyncio.sleep(0)
         ((command, future),) = held
         submit(command).result(0)

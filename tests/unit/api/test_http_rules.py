@@ -264,6 +264,15 @@ def test_a_cursor_that_no_page_gave_is_refused(api: ApiService, text: str) -> No
         assert api.client.get(f"{listed}?cursor={cursor}").status_code == 422
 
 
+@pytest.mark.parametrize("text", ["9999999999999999999.1", "1.9999999999999999999", "99999999999999999999999999.1"])
+def test_a_cursor_of_reports_with_a_number_that_no_database_takes_is_refused(api: ApiService, text: str) -> None:
+    trial = a_trial(experiment_id=api.create())
+    api.store.commit(Changes(trials={(trial.experiment_id, 1): trial}))
+    cursor = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    answer = api.client.get(f"/api/v1/trials/{trial.experiment_id}/1/metrics?cursor={cursor}")
+    assert answer.status_code == 422
+
+
 @pytest.mark.parametrize("path", [EXPERIMENTS, "/api/v1/assets", "/api/v1/trials/{id}/1/metrics", "/api/v1/tokens"])
 def test_a_cursor_with_a_nul_is_none(api: ApiService, path: str) -> None:
     """Behind the number of a list it would reach the database, and PostgreSQL takes none."""

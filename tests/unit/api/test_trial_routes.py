@@ -12,6 +12,7 @@ from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
 from trials.wire.messages import LogChunk
 from trials.wire.records import ExitCause, ExitRecord
+from tuner_service.api.routes import experiments as experiment_routes
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import Attempt, AttemptStatus, Part, PartState, TrialReason, TrialStatus
@@ -99,6 +100,21 @@ def test_the_list_of_trials_carries_every_report_when_asked(api: ApiService, exp
         {"attempt": 1, "step": None, "values": {"accuracy": 0.9}},
     ]
     assert items[1]["metrics"] == []
+
+
+def test_a_page_of_trials_with_their_reports_ends_where_it_has_many(
+    api: ApiService, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment_routes, "VALUES_OF_PAGE", 5)
+    path = f"/api/v1/experiments/{experiment}/trials?metrics=true"
+
+    first = api.client.get(path).json()
+    second = api.client.get(f"{path}&cursor={first['next']}").json()
+
+    assert [[len(trial["metrics"]) for trial in page["items"]] for page in (first, second)] == [[3], [0, 0]]
+    assert [trial["number"] for page in (first, second) for trial in page["items"]] == [1, 2, 3]
+    assert second["next"] is None
+    assert len(api.client.get(path.partition("?")[0]).json()["items"]) == 3
 
 
 def test_one_trial_is_shown_with_its_attempts_and_the_command_that_runs_it(api: ApiService, experiment: str) -> None:

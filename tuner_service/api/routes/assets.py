@@ -16,8 +16,9 @@ from trials.wire.manifests import PIECE_BYTES, AssetFile
 from tuner_service.api.bodies.assets import MissingBody, NewAssetBody
 from tuner_service.api.bodies.reading import read_as, takes_body, takes_bytes
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.file_responses import file_response
-from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.file_responses import file_response, page_of_files
+from tuner_service.api.responses import IfMatch, json_response, tagged_response
+from tuner_service.api.routes.matching import matched
 from tuner_service.api.routes.paging import (
     DEFAULT_PAGE,
     PAGE_LIMIT,
@@ -28,7 +29,7 @@ from tuner_service.api.routes.paging import (
 from tuner_service.api.routes.parameters import Cursor, Limit
 from tuner_service.domain.assets import AssetKind
 from tuner_service.domain.errors import NotFoundError, UnavailableError
-from tuner_service.service.assets.asset_views import added_view, asset_view, file_view, version_view
+from tuner_service.service.assets.asset_views import added_view, asset_view, version_view
 from tuner_service.service.assets.uploads import PieceWriter, in_words
 from tuner_service.service.experiments import Services
 from tuner_service.service.views import View
@@ -201,11 +202,9 @@ async def list_files(
     reference: Reference, services: CurrentServices, *, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
 ) -> Response:
     """By path, with size and digest."""
-    assets, after = services.assets, read_number_cursor(cursor)
+    assets = services.assets
     asset = (await asyncio.to_thread(assets.resolve, reference)).asset
-    found = await assets.threads.run(lambda: list(islice(assets.files(asset), after, after + limit + 1)))
-    following = make_cursor(str(after + limit)) if len(found) > limit else None
-    return json_response({"items": [file_view(file) for file in found[:limit]], "next": following})
+    return json_response(await assets.threads.run(lambda: page_of_files(assets, asset, cursor, limit)))
 
 
 @router.get("/{reference}/files/{path:path}")
@@ -220,8 +219,8 @@ async def read_file(request: Request, reference: Reference, path: str, services:
 @router.delete("/{reference}", status_code=204)
 async def delete_asset(reference: Reference, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """With a version only that one, else the asset with all of its names: 409 while an experiment uses it."""
-    await require_match(if_match, lambda: _found(services, reference), f"asset {reference}")
-    await asyncio.to_thread(services.assets.remove, reference)
+    async with matched(services, if_match, lambda: _found(services, reference), f"asset {reference}"):
+        await asyncio.to_thread(services.assets.remove, reference)
     return Response(status_code=204)
 
 

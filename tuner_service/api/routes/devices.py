@@ -13,14 +13,8 @@ from tuner_service.api.bodies.quota_groups import QuotaGroupBody
 from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import GROUP_NAME, GROUP_WORDS
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.responses import (
-    IfMatch,
-    IfNoneMatch,
-    is_for_new_alone,
-    json_response,
-    require_match,
-    tagged_response,
-)
+from tuner_service.api.responses import IfMatch, IfNoneMatch, is_for_new_alone, json_response, tagged_response
+from tuner_service.api.routes.matching import matched
 from tuner_service.dispatcher.commands import QuotaGroupDeleted, QuotaGroupSet
 from tuner_service.domain.errors import Fault, InputError, NotFoundError
 from tuner_service.domain.resources import DEFAULT_GROUP, QuotaGroup
@@ -66,12 +60,12 @@ async def set_quota_group(
     if GROUP_NAME.fullmatch(name) is None:
         raise InputError([Fault(pointer="", message=f"the name of a group should be {GROUP_WORDS}, got {name!r:.70}")])
     must_be_new = is_for_new_alone(if_none_match)
-    await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
-    is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))
     quotas = {"gpus": body.gpus, "cpus": body.cpus}
     group = QuotaGroup(name=name, memory_bytes=body.memory, borrows=body.borrows, **quotas)
     experiments = services.experiments
-    await experiments.submit(QuotaGroupSet(at=experiments.clock.now(), group=group, must_be_new=must_be_new))
+    async with matched(services, if_match, lambda: _found(services, name), f"quota group {name}"):
+        is_new = all(group.name != name for group in await asyncio.to_thread(services.queries.quota_groups))
+        await experiments.submit(QuotaGroupSet(at=experiments.clock.now(), group=group, must_be_new=must_be_new))
     status = 201 if is_new and name != DEFAULT_GROUP else 200
     return json_response(await asyncio.to_thread(_found, services, name), status=status)
 
@@ -80,9 +74,9 @@ async def set_quota_group(
 @allows(Access.ADMINISTER)
 async def delete_quota_group(name: GroupName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """409 while experiments that have not ended draw from it. Of the default group only its quota is removed."""
-    await require_match(if_match, lambda: _found(services, name), f"quota group {name}")
     experiments = services.experiments
-    await experiments.submit(QuotaGroupDeleted(at=experiments.clock.now(), name=name))
+    async with matched(services, if_match, lambda: _found(services, name), f"quota group {name}"):
+        await experiments.submit(QuotaGroupDeleted(at=experiments.clock.now(), name=name))
     return Response(status_code=204)
 
 

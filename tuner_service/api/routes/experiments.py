@@ -16,7 +16,7 @@ from tuner_service.api.cached_reads import cached_read, shared_by_event
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.guard import MAX_BODY_BYTES
 from tuner_service.api.responses import IfMatch, json_response, tagged_response
-from tuner_service.api.routes.matching import require_experiment, view_for
+from tuner_service.api.routes.matching import matched_experiment, view_for
 from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_moment_cursor, read_number_cursor
 from tuner_service.api.routes.parameters import DEFAULT_WAIT_S, Cursor, ExperimentIdPath, Limit, Timeout, WaitFor
 from tuner_service.dispatcher.commands import IdempotencyKey
@@ -30,6 +30,7 @@ from tuner_service.service.views import View, journal_view, metric_view
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 
 METRICS_OF_TRIAL = 10_000  # reports of one trial in a list of trials; the trial's own metrics have all
+VALUES_OF_PAGE = 200_000  # reported, after which a page of such a list ends
 
 
 @router.post("", status_code=201)
@@ -119,8 +120,8 @@ async def pause_experiment(
 ) -> Response:
     """No new trials; those running go on."""
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(request, services, experiment_id, if_match)
-    await services.experiments.pause(experiment_id)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        await services.experiments.pause(experiment_id)
     return await _shown(request, services, experiment_id)
 
 
@@ -135,14 +136,14 @@ async def resume_experiment(
     answer of theirs may take from now on.
     """
     resolved = await read_body(request, resolve_resume, optional=True, most=MAX_BODY_BYTES, is_slow=True)
-    await require_experiment(request, services, experiment_id, if_match)
-    await services.experiments.resume(
-        experiment_id,
-        resolved.budget,
-        revision=resolved.revision,
-        skip_line=resolved.skip_line,
-        algorithm_timeout_s=resolved.algorithm_timeout_s,
-    )
+    async with matched_experiment(request, services, experiment_id, if_match):
+        await services.experiments.resume(
+            experiment_id,
+            resolved.budget,
+            revision=resolved.revision,
+            skip_line=resolved.skip_line,
+            algorithm_timeout_s=resolved.algorithm_timeout_s,
+        )
     return await _shown(request, services, experiment_id)
 
 
@@ -152,8 +153,8 @@ async def stop_experiment(
 ) -> Response:
     """Stop it and its trials; `resume` continues it. The answer does not wait for the trials to end."""
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(request, services, experiment_id, if_match)
-    await services.experiments.stop(experiment_id)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        await services.experiments.stop(experiment_id)
     return await _shown(request, services, experiment_id)
 
 
@@ -178,9 +179,8 @@ def list_trials(  # noqa: PLR0913  # one argument for each query parameter
         trials = services.queries.trials(experiment_id, after=after, limit=limit + 1, statuses=statuses)
         views = services.experiments.trial_views(experiment, trials[:limit])
         if metrics:
-            for view in views:
-                view["metrics"] = _metrics(services, experiment_id, view["number"])
-    following = make_cursor(str(trials[limit - 1].number)) if len(trials) > limit else None
+            views = _with_metrics(services, experiment_id, views)
+    following = make_cursor(str(trials[len(views) - 1].number)) if len(trials) > len(views) else None
     return json_response({"items": views, "next": following})
 
 
@@ -213,6 +213,17 @@ def read_journal(
 async def _shown(request: Request, services: Services, experiment_id: str) -> Response:
     view = view_for(request, services)
     return await asyncio.to_thread(lambda: json_response(view(experiment_id)))
+
+
+def _with_metrics(services: Services, experiment_id: str, views: list[View]) -> list[View]:
+    """As many of them as one answer may tell the reports of; one at least."""
+    values = 0
+    for place, view in enumerate(views, start=1):
+        view["metrics"] = _metrics(services, experiment_id, view["number"])
+        values += sum(len(metric["values"]) for metric in view["metrics"])
+        if values >= VALUES_OF_PAGE:
+            return views[:place]
+    return views
 
 
 def _metrics(services: Services, experiment_id: str, number: int) -> list[View]:

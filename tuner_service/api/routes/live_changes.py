@@ -26,8 +26,8 @@ from tuner_service.api.bodies.reading import parse, read_as, read_body, takes_bo
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.bodies.strict_json import canonical_digest
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.responses import IfMatch, entity_tag, json_response, require_match, tagged_response
-from tuner_service.api.routes.matching import require_experiment, require_trial, view_for
+from tuner_service.api.responses import IfMatch, entity_tag, json_response, tagged_response
+from tuner_service.api.routes.matching import matched, matched_experiment, matched_trial, view_for
 from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
 from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath, Limit, Number
 from tuner_service.dispatcher.commands import IdempotencyKey
@@ -58,7 +58,6 @@ async def change_experiment(
     body = await read_as(request, ChangeBody)
     if not body.model_fields_set:
         raise InputError([Fault(pointer="", message=f"changes nothing; known: {', '.join(ChangeBody.model_fields)}")])
-    await require_experiment(request, services, experiment_id, if_match)
     labels = Labels(
         name=body.name,
         note=body.note,
@@ -67,7 +66,8 @@ async def change_experiment(
         preemptible=body.preemptible,
         project=body.project,
     )
-    await _changes(services).change(experiment_id, budget_raise(body.budget), labels)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        await _changes(services).change(experiment_id, budget_raise(body.budget), labels)
     return await _shown(request, services, experiment_id)
 
 
@@ -87,9 +87,9 @@ async def change_search_space(
     search_space = await read_body(request, _search_space, most=MAX_FILE_CHARACTERS, is_slow=True)
     changes = _changes(services)
     what = f"the search space of {experiment_id}"
-    await require_match(if_match, lambda: changes.revision_views(experiment_id)[-1], what)
-    await asyncio.to_thread(_require_searchable, services, experiment_id, search_space)
-    await changes.change_space(experiment_id, search_space)
+    async with matched(services, if_match, lambda: changes.revision_views(experiment_id)[-1], what):
+        await asyncio.to_thread(_require_searchable, services, experiment_id, search_space)
+        await changes.change_space(experiment_id, search_space)
     return await asyncio.to_thread(_tagged, lambda _: changes.revision_views(experiment_id)[-1], experiment_id)
 
 
@@ -137,8 +137,8 @@ async def add_trial(
 ) -> Response:
     """Run a trial with these parameters; it uses none of the budget, and the tuner learns its outcome."""
     body = await read_as(request, AddTrialBody)
-    await require_experiment(request, services, experiment_id, if_match)
-    number = await _changes(services).add_trial(experiment_id, body.parameters, outside_space=body.outside_space)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        number = await _changes(services).add_trial(experiment_id, body.parameters, outside_space=body.outside_space)
     return await _added(services, experiment_id, number)
 
 
@@ -149,8 +149,8 @@ async def retry_trials(
 ) -> Response:
     """Try failed trials again, each as a new trial with `retry_of`."""
     body = await read_as(request, RetryBody, optional=True)
-    await require_experiment(request, services, experiment_id, if_match)
-    numbers = await _changes(services).retry_failed(experiment_id, body.numbers)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        numbers = await _changes(services).retry_failed(experiment_id, body.numbers)
     return await asyncio.to_thread(_retried, services, experiment_id, numbers)
 
 
@@ -173,8 +173,9 @@ async def retry_trial(
 ) -> Response:
     """Try one trial that has ended again, as a new trial with `retry_of`."""
     await read_as(request, NothingBody, optional=True)
-    await require_trial(services, experiment_id, number, if_match)
-    return await _added(services, experiment_id, await _changes(services).retry_trial(experiment_id, number))
+    async with matched_trial(services, experiment_id, number, if_match):
+        added = await _changes(services).retry_trial(experiment_id, number)
+    return await _added(services, experiment_id, added)
 
 
 async def _added(services: Services, experiment_id: str, number: int) -> Response:
@@ -192,12 +193,12 @@ async def import_results(
     body = await read_as(request, ImportBody)
     if (body.results is None) == (body.experiment is None):
         raise InputError([Fault(pointer="", message='should have either "results" or "experiment"')])
-    await require_experiment(request, services, experiment_id, if_match)
-    changes = _changes(services)
-    if body.experiment is not None:
-        return json_response(await changes.import_experiment(experiment_id, body.experiment))
     results = await asyncio.to_thread(_results, body.results or [])
-    return json_response(await changes.import_results(experiment_id, results, outside_space=body.outside_space))
+    changes = _changes(services)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        if body.experiment is not None:
+            return json_response(await changes.import_experiment(experiment_id, body.experiment))
+        return json_response(await changes.import_results(experiment_id, results, outside_space=body.outside_space))
 
 
 def _results(bodies: list[ResultBody]) -> list[Result]:
@@ -235,7 +236,6 @@ async def clone_experiment(
     body, digest = await read_body(
         request, lambda raw: (parse(CloneBody, raw), canonical_digest([experiment_id, raw])), optional=True
     )
-    await require_experiment(request, services, experiment_id, if_match)
     key = None
     if idempotency_key is not None:
         key = IdempotencyKey(key=idempotency_key, body_digest=digest)
@@ -244,7 +244,8 @@ async def clone_experiment(
         name=body.name or "",
         budget=budget_raise(body.budget),
     )
-    cloned = await _changes(services).clone(experiment_id, changes, key)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        cloned = await _changes(services).clone(experiment_id, changes, key)
     view, headers = view_for(request, services), {"Location": f"/api/v1/experiments/{cloned}"}
     return await asyncio.to_thread(lambda: json_response(view(cloned), status=201, headers=headers))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 from fastapi import Request
+from starlette.exceptions import HTTPException
 
 from tuner_service.api.auth import role_of
-from tuner_service.api.responses import require_match
+from tuner_service.api.responses import entity_tag, is_known
 from tuner_service.service.access import Role
 from tuner_service.service.experiments import Services
 from tuner_service.service.views import View
@@ -19,13 +22,33 @@ def view_for(request: Request, services: Services) -> Callable[[str], View]:
     return partial(services.experiments.detail_view, sees_values=role_of(request) is Role.ADMIN)
 
 
-async def require_experiment(request: Request, services: Services, experiment_id: str, if_match: str | None) -> None:
+@asynccontextmanager
+async def matched(services: Services, if_match: str | None, view: Callable[[], View], what: str) -> AsyncIterator[None]:
+    """412 where what the sender has seen is not what there is; inside, it is changed.
+
+    Of several that have seen the same and come at once, one changes it. A request without ``If-Match`` waits for none.
+    """
+    if if_match is None:
+        yield
+        return
+    async with services.experiments.turn(what):
+        tag = await asyncio.to_thread(lambda: entity_tag(view()))
+        if not is_known(tag, if_match):
+            raise HTTPException(412, f"{what} has changed since it was read with {if_match:.100}; read it again")
+        yield
+
+
+def matched_experiment(
+    request: Request, services: Services, experiment_id: str, if_match: str | None
+) -> AbstractAsyncContextManager[None]:
     """412 where the experiment is another than with that ETag, as the sender sees it."""
     view = view_for(request, services)
-    await require_match(if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
+    return matched(services, if_match, lambda: view(experiment_id), f"experiment {experiment_id}")
 
 
-async def require_trial(services: Services, experiment_id: str, number: int, if_match: str | None) -> None:
+def matched_trial(
+    services: Services, experiment_id: str, number: int, if_match: str | None
+) -> AbstractAsyncContextManager[None]:
     """412 where the trial is another than with that ETag."""
     view = services.experiments.trial_detail_view
-    await require_match(if_match, lambda: view(experiment_id, number), f"trial {experiment_id}/{number}")
+    return matched(services, if_match, lambda: view(experiment_id, number), f"trial {experiment_id}/{number}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -12,7 +14,8 @@ from tuner_service.api.auth import Access, allows
 from tuner_service.api.bodies.reading import read_as
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.responses import IfMatch, require_match, tagged_response
+from tuner_service.api.responses import IfMatch, tagged_response
+from tuner_service.api.routes.matching import matched
 from tuner_service.dispatcher.commands import NodeRemoved
 from tuner_service.domain.errors import NotFoundError
 from tuner_service.service.experiments import Services
@@ -36,8 +39,8 @@ async def drain_agent(
 ) -> Response:
     """Nothing more is started there; its trials save, leave, go on elsewhere, uncharged. 503 if away or silent."""
     await read_as(request, NothingBody, optional=True)
-    await _look_for(agent_id, services, if_match)
-    await services.hub.drain(agent_id, on=True)
+    async with _matched(agent_id, services, if_match):
+        await services.hub.drain(agent_id, on=True)
     return Response(status_code=204)
 
 
@@ -45,8 +48,8 @@ async def drain_agent(
 @allows(Access.ADMINISTER)
 async def cancel_drain(agent_id: AgentName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """Trials are started there again, once its agent says so. 503 while it is away, or does not answer."""
-    await _look_for(agent_id, services, if_match)
-    await services.hub.drain(agent_id, on=False)
+    async with _matched(agent_id, services, if_match):
+        await services.hub.drain(agent_id, on=False)
     return Response(status_code=204)
 
 
@@ -62,17 +65,19 @@ async def remove_agent(
     if_match: IfMatch = None,
 ) -> Response:
     """The node is not waited for any more. 409 while trials run there. Its token stays good: revoke it, too."""
-    await _look_for(agent_id, services, if_match)
     experiments = services.experiments
-    removed = NodeRemoved(at=experiments.clock.now(), agent_id=agent_id, force=force)
-    await experiments.submit(removed, then=lambda: services.hub.hang_up(agent_id))
+    async with _matched(agent_id, services, if_match):
+        removed = NodeRemoved(at=experiments.clock.now(), agent_id=agent_id, force=force)
+        await experiments.submit(removed, then=lambda: services.hub.hang_up(agent_id))
     return Response(status_code=204)
 
 
-async def _look_for(agent_id: str, services: Services, if_match: str | None) -> None:
+@asynccontextmanager
+async def _matched(agent_id: str, services: Services, if_match: str | None) -> AsyncIterator[None]:
     """NotFoundError where nothing is known of it: no connection and no trial. 412 where it is another than was seen."""
     await asyncio.to_thread(_found, services, agent_id)
-    await require_match(if_match, lambda: _found(services, agent_id), f"agent {agent_id}")
+    async with matched(services, if_match, lambda: _found(services, agent_id), f"agent {agent_id}"):
+        yield
 
 
 def _found(services: Services, agent_id: str) -> View:

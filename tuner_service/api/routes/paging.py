@@ -34,11 +34,22 @@ def read_cursor(cursor: str | None) -> str | None:
 def read_number_cursor(cursor: str | None) -> int:
     """0 without a cursor."""
     text = read_cursor(cursor)
-    if text is None:
-        return 0
-    if not text.isdecimal() or len(text) > 18:
+    return 0 if text is None else _number(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:  # of 64 bits, which a database takes
         raise cursor_fault()
     return int(text)
+
+
+def read_pair_cursor(cursor: str | None) -> tuple[int, int]:
+    """Two numbers with a dot between; zeros without a cursor."""
+    text = read_cursor(cursor)
+    if text is None:
+        return (0, 0)
+    first, _, second = text.partition(".")
+    return _number(first), _number(second)
 
 
 def read_moment_cursor(cursor: str | None) -> tuple[float, str] | None:

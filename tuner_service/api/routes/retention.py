@@ -12,7 +12,7 @@ from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.schemas import NothingBody
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, json_response
-from tuner_service.api.routes.matching import require_experiment, view_for
+from tuner_service.api.routes.matching import matched_experiment, view_for
 from tuner_service.api.routes.parameters import ExperimentIdPath
 from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.service.experiments import Services
@@ -30,8 +30,8 @@ async def archive_experiment(
     `archive` of the experiment says how far it is. Its trials, their final values and the best stay readable.
     """
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(request, services, experiment_id, if_match)
-    await services.retention.archive(experiment_id)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        await services.retention.archive(experiment_id)
     return await _shown(request, services, experiment_id)
 
 
@@ -41,8 +41,8 @@ async def unarchive_experiment(
 ) -> Response:
     """Put the archived metrics back. The answer does not wait for that: `archive` is null once all are there."""
     await read_as(request, NothingBody, optional=True)
-    await require_experiment(request, services, experiment_id, if_match)
-    await services.retention.unarchive(experiment_id)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        await services.retention.unarchive(experiment_id)
     return await _shown(request, services, experiment_id)
 
 
@@ -51,9 +51,9 @@ async def delete_experiment(
     request: Request, experiment_id: ExperimentIdPath, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
     """Remove an ended experiment and everything of it. 202: it has many rows, and is gone when they are."""
-    await require_experiment(request, services, experiment_id, if_match)
-    is_large = await asyncio.to_thread(services.retention.is_large, experiment_id)
-    await services.retention.delete(experiment_id, is_large=is_large)
+    async with matched_experiment(request, services, experiment_id, if_match):
+        is_large = await asyncio.to_thread(services.retention.is_large, experiment_id)
+        await services.retention.delete(experiment_id, is_large=is_large)
     return Response(status_code=202 if is_large else 204)
 
 

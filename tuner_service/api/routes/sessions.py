@@ -15,7 +15,8 @@ from tuner_service.api.bodies.sessions import SessionBody
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.errors import AuthenticationError
 from tuner_service.api.own_page import page_fault, session_cookie
-from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.responses import IfMatch, json_response, tagged_response
+from tuner_service.api.routes.matching import matched
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
 from tuner_service.service.experiments import Services
 from tuner_service.service.sessions import CODE_S, SESSION_S, OpenSession, Visitor
@@ -109,9 +110,9 @@ async def end_session(
     request: Request, session_id: str, services: CurrentServices, *, if_match: IfMatch = None
 ) -> Response:
     """Sign a browser out, wherever it is. Streams that it has open end."""
-    await require_match(if_match, lambda: _found(request, services, session_id), f"session {session_id}")
-    if not await _end(services, session_id):
-        raise NotFoundError("session", session_id)
+    async with matched(services, if_match, lambda: _found(request, services, session_id), f"session {session_id}"):
+        if not await _end(services, session_id):
+            raise NotFoundError("session", session_id)
     return Response(status_code=204)
 
 

@@ -12,7 +12,8 @@ from tuner_service.api.auth import Access, allows, sender_of
 from tuner_service.api.bodies.reading import read_as, takes_body
 from tuner_service.api.bodies.tokens import NewTokenBody, RotationBody
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.responses import IfMatch, json_response, require_match, tagged_response
+from tuner_service.api.responses import IfMatch, json_response, tagged_response
+from tuner_service.api.routes.matching import matched
 from tuner_service.domain.errors import NotFoundError
 from tuner_service.ports import StoredToken
 from tuner_service.service.access import Role
@@ -58,9 +59,9 @@ async def rotate_token(
 ) -> Response:
     """Another `token` in place of the one it has, which opens nothing from now on."""
     body = await read_as(request, RotationBody, optional=True)
-    await require_match(if_match, lambda: _found(services, name), f"token {name}")
     by = sender_of(request)
-    secret, row = await asyncio.to_thread(services.tokens.rotate, name, lasts_s=body.expires_in, by=by)
+    async with matched(services, if_match, lambda: _found(services, name), f"token {name}"):
+        secret, row = await asyncio.to_thread(services.tokens.rotate, name, lasts_s=body.expires_in, by=by)
     _send_away(services)
     return json_response({**_view(services, row), "token": secret}, status=201)
 
@@ -69,8 +70,8 @@ async def rotate_token(
 @allows(Access.ADMINISTER)
 async def revoke_token(name: TokenName, services: CurrentServices, *, if_match: IfMatch = None) -> Response:
     """It opens nothing from now on: browsers that signed in with it are signed out, streams and channels closed."""
-    await require_match(if_match, lambda: _found(services, name), f"token {name}")
-    await asyncio.to_thread(services.tokens.revoke, name)
+    async with matched(services, if_match, lambda: _found(services, name), f"token {name}"):
+        await asyncio.to_thread(services.tokens.revoke, name)
     _send_away(services)
     return Response(status_code=204)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from trials.wire.manifests import AssetFile
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.file_responses import file_response
+from tuner_service.api.file_responses import file_response, page_of_files
 from tuner_service.api.responses import json_response
-from tuner_service.api.routes.paging import DEFAULT_PAGE, make_cursor, read_number_cursor
+from tuner_service.api.routes.paging import DEFAULT_PAGE
 from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath, Limit, Number
 from tuner_service.domain.assets import Asset
-from tuner_service.service.assets.asset_views import file_view
 from tuner_service.service.digests import digest_view
 from tuner_service.service.experiments import Services
 from tuner_service.service.trial_files import TrialFiles
@@ -39,18 +36,14 @@ async def list_trial_files(  # noqa: PLR0913  # one argument for each part of th
     cursor: Cursor = None,
 ) -> Response:
     """Of its output, or of a checkpoint, by path; `output` says whether all is there that it left."""
-    after = read_number_cursor(cursor)
 
-    def look() -> tuple[Asset, list[AssetFile], View | None]:
+    def look() -> View:
         asset = _asset(services, experiment_id, number, wanted)
-        found = list(islice(services.assets.files(asset), after, after + limit + 1))
+        page = page_of_files(services.assets, asset, cursor, limit)
         output = None if wanted else output_view(services.experiments.find_trial(experiment_id, number))
-        return asset, found, output
+        return {**page, "asset": digest_view(asset.id), "output": output}
 
-    asset, found, output = await services.assets.threads.run(look)
-    following = make_cursor(str(after + limit)) if len(found) > limit else None
-    items = [file_view(file) for file in found[:limit]]
-    return json_response({"items": items, "next": following, "asset": digest_view(asset.id), "output": output})
+    return json_response(await services.assets.threads.run(look))
 
 
 @router.get("/{path:path}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})

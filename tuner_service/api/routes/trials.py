@@ -14,8 +14,8 @@ from tuner_service.api.bodies.schemas import MAX_NODES, MAX_PROCESSES_PER_NODE, 
 from tuner_service.api.cached_reads import cached_read
 from tuner_service.api.dependencies import CurrentServices
 from tuner_service.api.responses import IfMatch, json_response, tagged_response
-from tuner_service.api.routes.matching import require_trial
-from tuner_service.api.routes.paging import cursor_fault, make_cursor, read_cursor
+from tuner_service.api.routes.matching import matched_trial
+from tuner_service.api.routes.paging import make_cursor, read_pair_cursor
 from tuner_service.api.routes.parameters import (
     DEFAULT_WAIT_S,
     MAX_NUMBER,
@@ -69,8 +69,8 @@ async def stop_trial(
 ) -> Response:
     """Give one trial up. The answer does not wait for it to end."""
     await read_as(request, NothingBody, optional=True)
-    await require_trial(services, experiment_id, number, if_match)
-    await services.experiments.stop_trial(experiment_id, number)
+    async with matched_trial(services, experiment_id, number, if_match):
+        await services.experiments.stop_trial(experiment_id, number)
     view = services.experiments.trial_detail_view
     return await asyncio.to_thread(lambda: json_response(view(experiment_id, number)))
 
@@ -86,7 +86,7 @@ def read_metrics(
     cursor: Cursor = None,
 ) -> Response:
     """Every report, by attempt and in the order in which they were made."""
-    after = _pair(cursor)
+    after = read_pair_cursor(cursor)
     with services.queries.snapshot():
         services.experiments.find_trial(experiment_id, number)
         require_metrics(services.experiments.find(experiment_id))
@@ -172,13 +172,3 @@ async def read_log(  # noqa: PLR0913  # one argument for each query parameter
             "Log-Ended": "true" if part.ended else "false",
         },
     )
-
-
-def _pair(cursor: str | None) -> tuple[int, int]:
-    text = read_cursor(cursor)
-    if text is None:
-        return (0, 0)
-    attempt, _, sequence = text.partition(".")
-    if not attempt.isdecimal() or not sequence.isdecimal() or len(text) > 30:
-        raise cursor_fault()
-    return int(attempt), int(sequence)

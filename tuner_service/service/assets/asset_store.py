@@ -23,11 +23,14 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from trials.files import create_once, write_atomically
 from trials.stores import FileStore, StoreError, clear, is_url, sync_filesystem
-from trials.wire.manifests import AssetFile, is_file_digest, read_manifest
+from trials.wire.manifests import MAX_MANIFEST_BYTES, AssetFile, is_file_digest, read_manifest, read_rest
 from tuner_service.config import Settings
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.errors import StorageError
@@ -37,6 +40,20 @@ HOME_ID = "asset-owner"  # the file in a home that holds its id
 LEASE_S = 86_400.0  # from the last sign of the client; an upload that was broken off is continued within it
 SMALL_BYTES = 4_096
 DRAFT = "draft-"  # begins the name of what is not whole yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestPlace:
+    """Behind ``count`` files of a manifest, which end at that byte; the default is its beginning."""
+
+    count: int = 0
+    byte: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestPage:
+    files: tuple[AssetFile, ...]
+    following: ManifestPlace | None  # None: these were the last
 
 
 class AssetStore:
@@ -91,9 +108,31 @@ class AssetStore:
 
     def manifest(self, asset_id: AssetId) -> Iterator[AssetFile]:
         """The files of an asset, in their order. StorageError where the store has no manifest, or a damaged one."""
+        with self._manifest(asset_id) as stream:
+            yield from read_manifest(stream)
+
+    def page(self, asset_id: AssetId, place: ManifestPlace, limit: int) -> ManifestPage | None:
+        """Of the files of an asset, from a place on, as many as ``limit``; None for a place that no page has named.
+
+        What lies before the place is not read. StorageError as above.
+        """
+        if place.byte > MAX_MANIFEST_BYTES:
+            return None
+        with self._manifest(asset_id) as stream:
+            if place.byte > 0:
+                stream.seek(place.byte - 1)
+                if stream.read(1) != b"\n":
+                    return None
+            files = read_rest(stream, count=place.count) if place.byte > 0 else read_manifest(stream)
+            found = tuple(islice(files, limit))
+            following = ManifestPlace(count=place.count + len(found), byte=stream.tell())
+            return ManifestPage(files=found, following=following if stream.read(1) else None)
+
+    @contextmanager
+    def _manifest(self, asset_id: AssetId) -> Iterator[BinaryIO]:
         try:
             with self._files.opened(file_name(asset_id)) as stream:
-                yield from read_manifest(stream)
+                yield stream
         except StoreError as error:
             raise StorageError(f"the manifest of asset {asset_id} cannot be read: {error}") from error
         except ValueError as error:
