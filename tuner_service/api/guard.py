@@ -145,7 +145,7 @@ class Guard:
         if encoding.strip().lower() not in {"", "identity"}:
             return 415, f"bodies are taken as they are: send it without Content-Encoding: {encoding:.100}"
         length = headers.get("content-length", "0")
-        if length.isdigit() and (len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES):
+        if length.isdecimal() and (len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES):
             return 413, f"the body has {length:.{MAX_LENGTH_DIGITS}} bytes; at most {MAX_BODY_BYTES} are taken"
         return None
 

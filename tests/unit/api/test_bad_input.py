@@ -387,6 +387,12 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: ApiService) 
     assert str(MAX_BODY_BYTES) in answer.json()["detail"]
 
 
+def test_a_length_in_digits_of_other_scripts_is_no_mistake_of_ours(api: ApiService) -> None:
+    headers = [(b"content-length", "²".encode("latin-1")), (b"content-type", b"application/json")]
+    answer = api.client.request("POST", "/api/v1/experiments", content=b"{}", headers=headers)
+    assert answer.status_code == 422
+
+
 def test_code_beyond_the_limit_is_refused_naming_the_limit(api: ApiService) -> None:
     files = [{"path": "big", "content": "x" * (17 << 20)}]
 

@@ -59,23 +59,23 @@ async def _stream(
     except BaseException:
         hub.close_stream(stream)
         raise
-    if timeout_s is not None:
-        stream.loop.call_later(timeout_s, stream.end)
-    return EventResponse(hub, stream, first)
+    return EventResponse(hub, stream, first, timeout_s=timeout_s)
 
 
 class EventResponse(Response):
-    """Sends ``first`` and then what comes in ``stream``, until that ends or the reader has gone."""
+    """Sends ``first`` and then what comes in ``stream``, until that ends, the reader has gone, or the time is over."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, hub: EventHub, stream: Stream, first: bytes) -> None:
+    def __init__(self, hub: EventHub, stream: Stream, first: bytes, *, timeout_s: float | None = None) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._hub, self._stream, self._first = hub, stream, first
+        self._hub, self._stream, self._first, self._timeout_s = hub, stream, first, timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = asyncio.create_task(self._watch(receive))
+        timeout = self._timeout_s
+        timer = None if timeout is None else asyncio.get_running_loop().call_later(timeout, self._stream.end)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             self._stream.write = scope.get("extensions", {}).get(STREAM_WRITER, self._stream.write)
@@ -87,6 +87,8 @@ class EventResponse(Response):
         finally:
             self._hub.close_stream(self._stream)
             watch.cancel()
+            if timer is not None:
+                timer.cancel()  # or what it would end stays in memory until then
 
     async def _watch(self, receive: Receive) -> None:
         """A reader that has gone sends nothing, and is found out here at once."""
