@@ -18,6 +18,7 @@ import { PersonIcon } from "./parts/icons";
 import { helpShown, Keys } from "./parts/keys";
 import { Menu } from "./parts/menu";
 import { Notices, say } from "./parts/notices";
+import { Unwell } from "./parts/unwell";
 import { route } from "./state/address";
 import { duration } from "./state/format";
 import { now } from "./state/now";
@@ -32,6 +33,7 @@ export function App() {
       </button>
       <Header signedIn={!signingIn} />
       {!signingIn && <Lost />}
+      {!signingIn && <Unwell />}
       <main id="content" tabIndex={-1}>
         {signingIn ? <LoginPage /> : <Page />}
       </main>
@@ -191,8 +193,10 @@ function Lost() {
   if (connection.value !== "lost" || since === null || now.value - since < PATIENCE_MS) return null;
   return (
     <div class="away" role="alert">
-      <strong>The service does not answer</strong> for {duration((now.value - since) / 1_000)}. What you see
-      is as it was then; running trials go on without it. The page goes on by itself as soon as it is back.
+      <strong>The service does not answer</strong>
+      {/* Or a screen reader would say all of this anew each second. */}
+      <span aria-hidden="true"> for {duration((now.value - since) / 1_000)}</span>. What you see is as it was
+      then; running trials go on without it. The page goes on by itself as soon as it is back.
     </div>
   );
 }

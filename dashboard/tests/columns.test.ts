@@ -2,6 +2,7 @@ import type { VNode } from "preact";
 import { describe, expect, test } from "vitest";
 import { makeColumns } from "../src/pages/experiment-trials";
 import { type TableAnswer, Trials } from "../src/state/columns";
+import { compile, parseFilter, passing } from "../src/state/filters";
 
 function table(...rows: [number, string, number | string | null, Record<string, unknown>][]): TableAnswer {
   return {
@@ -32,6 +33,34 @@ describe("the columns of trials", () => {
     expect(optimizer?.kind).toBe("category");
     expect(optimizer && trials.text(optimizer, 1)).toBe("adam");
     expect(trials.text(trials.reason, 0)).toBe("launched");
+  });
+
+  test("a trial that says nothing has run on all the same; in a later attempt that is the service's to say", () => {
+    const trials = new Trials();
+    const at = "2026-01-01T00:00:00Z";
+    trials.apply({
+      number: [1, 2, 3, 4],
+      status: ["running", "succeeded", "running", "waiting"],
+      attempts: [1, 1, 2, 0],
+      running_s: [5, 5, 5, 0],
+      started_at: [at, at, at, null],
+    });
+    const later = Date.parse(at) + 7_200_000;
+    expect([0, 1, 2, 3].map((row) => trials.ranFor(row, later))).toEqual([7_200, 5, 5, 0]);
+    expect(trials.ranFor(0, Date.parse(at)), "a clock that is behind takes nothing back").toBe(5);
+    trials.countOn(later);
+    const long = compile(parseFilter("duration > 3600"), trials);
+    expect([...passing(trials, long)]).toEqual([0]);
+  });
+
+  test("of very many different texts no trial is shown another's", () => {
+    const trials = new Trials();
+    const numbers = [...Array(10_002).keys()];
+    const words = numbers.map((number) => `w${number}`);
+    trials.apply({ number: numbers, "parameters.x": { words, codes: numbers } });
+    const column = trials.find("x");
+    const shown = [0, 9_998, 9_999, 10_001].map((row) => column && trials.text(column, row));
+    expect(shown).toEqual(["w0", "w9998", "…", "…"]);
   });
 
   test("are changed in their place by a later answer, whatever order it comes in", () => {

@@ -4,6 +4,7 @@ import {
   compile,
   conjuncts,
   FilterError,
+  parameterInFilters,
   parseFilter,
   passing,
   withBrush,
@@ -28,6 +29,41 @@ function found(text: string): number[] {
   const all = trials();
   return [...passing(all, compile(parseFilter(text), all))].map((row) => all.number[row]);
 }
+
+describe("parameters that are called as what every trial has", () => {
+  function called(text: string): number[] {
+    const all = new Trials();
+    all.apply({
+      number: [1, 2, 3],
+      status: ["succeeded", "succeeded", "failed"],
+      value: [0.5, 3, null],
+      "parameters.value": [3, 0.5, 7],
+      "parameters.status": { words: ["failed", "ok"], codes: [0, 1, 1] },
+      "parameters.parameters.value": [1, 2, 3],
+      "parameters.parameters.alone": [1, 2, 3],
+    });
+    return [...passing(all, compile(parseFilter(text), all))].map((row) => all.number[row]);
+  }
+
+  test.each([
+    ["value < 1", [1]],
+    ["parameters.value < 1", [2]],
+    ["status = failed", [3]],
+    ["parameters.status = failed", [1]],
+    ["parameters.parameters.value = 3", [3]],
+    ["parameters.alone = 2", [2]],
+    ["parameters.parameters.alone = 2", [2]],
+  ])("%s", (text, numbers) => {
+    expect(called(text)).toEqual(numbers);
+  });
+
+  test("an axis writes a name into the filter that is read as its own", () => {
+    const names = ["lr", "value", "status", "parameters.value", "parameters.lr"];
+    const written = names.map(parameterInFilters);
+    expect(written.slice(0, 3)).toEqual(["lr", "parameters.value", "parameters.status"]);
+    expect(new Set(written).size).toBe(names.length);
+  });
+});
 
 describe("a filter", () => {
   test.each([

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { topicsOf } from "../src/api/live";
+import { HEALTH, NODES, topicsOf, touch, watch } from "../src/api/live";
 import { Seen } from "../src/api/seen";
 import { EventParser } from "../src/api/sse";
 
@@ -24,9 +24,21 @@ describe("the stream", () => {
       topicsOf({ name: "patch", data: '{"experiments":[{"id":"a"}],"removed":["b"],"trials":{"c":{}}}' }),
     ).toEqual(["a", "a/outcomes", "c", "b", "b/outcomes", "cluster"]);
     expect(topicsOf({ name: "gap", data: "{}" })).toEqual(["*"]);
-    expect(topicsOf({ name: "heartbeat", data: "{}" })).toEqual([]);
-    expect(topicsOf({ name: "cluster", data: "{}" })).toEqual(["cluster"]);
+    expect(topicsOf({ name: "heartbeat", data: "{}" })).toEqual([HEALTH]);
+    expect(topicsOf({ name: "cluster", data: "{}" })).toEqual(["cluster", NODES]);
     expect(topicsOf({ name: "patch", data: "not json" })).toEqual(["*"]);
+  });
+
+  test("that the service lives is no change of anything", () => {
+    const called: string[] = [];
+    const ends = [HEALTH, "*", "a"].map((topic) => watch([topic], () => called.push(topic)));
+    touch(HEALTH);
+    expect(called).toEqual([HEALTH]);
+    touch("a");
+    expect(called).toEqual([HEALTH, "a", "*"]);
+    touch("*");
+    expect(called.slice(3).sort()).toEqual(["*", HEALTH, "a"]);
+    for (const end of ends) end();
   });
 
   test("what is computed from outcomes is read anew only where one has changed, or may have", () => {

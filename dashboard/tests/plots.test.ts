@@ -1,9 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { serviceTime } from "../src/pages/experiment-timeline";
+import { clipMiddle, clipText } from "../src/plots/axes";
 import { csv } from "../src/plots/figure";
-import { historyData, unseenWords, zoomOf } from "../src/plots/history";
+import { historyData, zoomOf } from "../src/plots/history";
 import { type Axis, binned, endless, withAbsent } from "../src/plots/parallel";
-import { bestSoFar, nearest, usefulExtent } from "../src/plots/points";
+import { bestSoFar, nearest, unseenOf, unseenWords, usefulExtent } from "../src/plots/points";
 import { usedOverTime } from "../src/plots/resources";
 import { categoryScale, extent, linearTicks, logTicks, makeScale, padded } from "../src/plots/scales";
 import { sparkPath } from "../src/plots/sparkline";
@@ -36,11 +37,47 @@ describe("scales", () => {
     expect(high).toBeGreaterThan(5);
   });
 
+  test("values that are further apart than a float holds are drawn, in their order", () => {
+    for (const log of [false, true]) {
+      const values = log ? [5e-324, 1e-308, 1, 1e308, 1.7e308] : [-1.7e308, -1e-308, 1, 1e308, 1.7e308];
+      const found = extent(values, log);
+      const scale = makeScale(padded(found ?? { low: 0, high: 0 }, log), 400, 0, log);
+      const places = values.map(scale.at);
+      for (const place of places) expect(place >= 0 && place <= 400, `${places}`).toBe(true);
+      expect(places).toEqual([...places].sort((one, other) => other - one));
+      expect(scale.invert(places[3]) / 1e308).toBeCloseTo(1, 3);
+      const ticks = scale.ticks(5);
+      expect(ticks.length).toBeGreaterThan(1);
+      for (const tick of ticks) expect(scale.at(tick)).toBeTypeOf("number");
+      expect(ticks.every(Number.isFinite)).toBe(true);
+    }
+    expect(sparkPath([-1.7e308, 0, 1.7e308], 96, 24)).not.toMatch(/NaN|Infinity/);
+    expect(linearTicks({ low: -1.7e308, high: 1.7e308 }, 5)).toContain(0);
+  });
+
+  test("what lies far outside of a plot has a place there all the same; what is no number has none", () => {
+    const scale = makeScale({ low: 0, high: 1 }, 400, 0);
+    expect([scale.at(1e308), scale.at(-1e308)].map(Math.sign)).toEqual([-1, 1]);
+    for (const value of [1e308, -1e308]) expect(Number.isFinite(scale.at(value))).toBe(true);
+    expect(scale.at(Number.POSITIVE_INFINITY)).toBeNaN();
+    expect(makeScale({ low: 1, high: 2 }, 400, 0, true).at(0)).toBeNaN();
+  });
+
   test("texts lie in the middle of their part", () => {
     const scale = categoryScale(["a", "b"], 0, 100);
     expect([scale.at(0), scale.at(1)]).toEqual([25, 75]);
     expect(scale.write(1)).toBe("b");
   });
+});
+
+test("a name that is cut has no half of a sign at its end", () => {
+  expect(clipText("ab😀cd", 4)).toBe("ab…");
+  expect(clipText("ab😀cd", 5)).toBe("ab😀…");
+  expect(clipMiddle("abcd😀ef😀", 6)).toBe("abcd…");
+  expect(clipMiddle("😀bcdefgh😀", 7)).toBe("😀bcd…");
+  for (let most = 4; most < 20; most++)
+    for (const cut of [clipText, clipMiddle])
+      expect(() => encodeURIComponent(cut("😀".repeat(12), most))).not.toThrow();
 });
 
 describe("points", () => {
@@ -104,7 +141,7 @@ describe("points", () => {
     trials.apply({ number, status: value.map((one) => (one === null ? "running" : "succeeded")), value });
     const said = (log: boolean, passes: Uint8Array | null = null) => {
       const data = historyData(trials, passes, false, false, log);
-      return data && unseenWords(data);
+      return data && unseenWords(data.unseen);
     };
     expect(said(false)).toBe(
       "Not drawn: 2 trials with NaN or an infinite value, 1 trial far outside of the others.",
@@ -114,13 +151,22 @@ describe("points", () => {
     expect(endless(trials)).toBe(2);
     const alone = new Trials();
     alone.apply({ number: [1], status: ["succeeded"], value: ["NaN"] });
-    expect(unseenWords(historyData(alone, null, false, false, false) as never)).toBe(
+    expect(unseenWords(historyData(alone, null, false, false, false)?.unseen as never)).toBe(
       "Not drawn: 1 trial with NaN or an infinite value.",
     );
     const none = new Trials();
     none.apply({ number: [1], status: ["running"], value: [null] });
     expect(said(false)).not.toBe("");
     expect(historyData(none, null, false, true, false), "it has not started").toBeNull();
+  });
+
+  test("reports that a curve leaves out are told, as trials are", () => {
+    const unseen = unseenOf([1, Number.NaN, 0, -1, 5, Number.POSITIVE_INFINITY], true, { low: 0.5, high: 2 });
+    expect(unseen).toEqual({ endless: 2, negative: 2, outside: 1 });
+    expect(unseenWords(unseen, "report")).toBe(
+      "Not drawn: 2 reports with NaN or an infinite value, 2 reports whose value has no logarithm, 1 report far outside of the others.",
+    );
+    expect(unseenWords(unseenOf([1, 2], false, { low: 1, high: 2 }))).toBe("");
   });
 
   test("a zoom of the address that makes no sense is none", () => {

@@ -2,8 +2,10 @@ import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { afterEach, expect, test, vi } from "vitest";
 import { Problem, UNREACHABLE } from "../src/api/client";
+import { readReadiness, troubleOf } from "../src/api/readiness";
 import type { Resource } from "../src/api/resource";
 import { trialsOf } from "../src/api/trials";
+import { thoseThere } from "../src/pages/compare";
 import { firstShown } from "../src/pages/experiment-journal";
 import { Choice } from "../src/pages/trial";
 import { Awaited, Missing, Stale } from "../src/parts/awaited";
@@ -47,6 +49,37 @@ test("of a space with more parameters than columns the trials are read with thos
 test("another refusal of the trials is the reader's to know", async () => {
   serve(() => [503, { title: "busy", detail: "try again" }]);
   await expect(trialsOf("e").load(new AbortController().signal)).rejects.toThrow("try again");
+});
+
+test("of a service in trouble it is told which part that is, although it answers with 503", async () => {
+  const parts = { dispatcher: "ok", database: "the disk is full" };
+  serve(() => [503, { ready: false, role: "active", parts }]);
+  const told = await readReadiness();
+  expect(troubleOf(told)).toBe("database: the disk is full");
+  expect(troubleOf({ ...told, parts: { database: "ok" } })).toBe("");
+  expect(troubleOf({ ...told, role: "standby" }), "it waits for its turn").toBe("");
+  expect(troubleOf(undefined)).toBe("");
+  serve(() => [503, { title: "busy", detail: "try again" }]);
+  await expect(readReadiness()).rejects.toThrow("try again");
+});
+
+test("of several that are compared those that are there are shown, and the others told", async () => {
+  const there = Promise.resolve(1);
+  const gone = () => Promise.reject(new Problem(404, "Not Found", "no such experiment"));
+  const busy = () => Promise.reject(new Problem(503, "busy", "try again"));
+  await expect(
+    thoseThere([
+      ["a", there],
+      ["b", gone()],
+    ]),
+  ).resolves.toEqual({ found: [1], gone: ["b"] });
+  await expect(thoseThere([["b", gone()]])).rejects.toThrow("no such experiment");
+  await expect(
+    thoseThere([
+      ["a", there],
+      ["b", busy()],
+    ]),
+  ).rejects.toThrow("try again");
 });
 
 function resource(data: unknown, problem: Problem | undefined, stale = true): Resource<unknown> {

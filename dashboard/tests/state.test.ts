@@ -1,9 +1,11 @@
 import { describe, expect, test } from "vitest";
+import type { Agent } from "../src/api/shapes";
 import { browserName } from "../src/pages/cluster-access";
+import { awayWords } from "../src/parts/away";
 import { shell, write } from "../src/parts/values";
 import { amended, parseRoute } from "../src/state/address";
 import { at, faultsAt, put } from "../src/state/draft";
-import { ago, bytes, duration, number, percent } from "../src/state/format";
+import { ago, bytes, duration, exact, number, percent } from "../src/state/format";
 import { columnOfPath, labelOfPath, logNames, parametersOf, rangeWords } from "../src/state/space";
 import { attemptEnd, exitWords, isTroubled, journalWords, whyExperiment } from "../src/state/words";
 
@@ -25,6 +27,29 @@ test("an experiment that paused by its own trouble is told from one that a perso
   expect(isTroubled({ status: "running", reason: "none" })).toBe(false);
   expect(isTroubled({ status: "completed", reason: "service_fault" })).toBe(true);
   expect(isTroubled({ status: "completed", reason: "budget_reached" })).toBe(false);
+});
+
+test("a value that is no number of JSON differs from none", () => {
+  expect([Number.NaN, Number.POSITIVE_INFINITY, null, 1, "a"].map(exact)).toEqual([
+    "NaN",
+    "Infinity",
+    "null",
+    "1",
+    "a",
+  ]);
+});
+
+test("of the nodes that are not connected those are named that trials of the experiment are on", () => {
+  const agent = (id: string, state: string, trials: string[]) => ({ id, state, trials }) as Agent;
+  const agents = [
+    agent("a", "away", ["x/1", "x/2", "xy/3"]),
+    agent("b", "ready", ["x/4"]),
+    agent("c", "away", ["y/1"]),
+  ];
+  expect(awayWords(agents, "x")).toBe("2 trials on a");
+  expect(awayWords(agents, "z")).toBe("");
+  const many = ["1", "2", "3", "4", "5"].map((name) => agent(`n${name}`, "away", [`x/${name}`]));
+  expect(awayWords(many, "x")).toBe("1 trial on n1, 1 trial on n2, 1 trial on n3 and 2 further nodes");
 });
 
 describe("numbers, as people write them", () => {

@@ -330,6 +330,28 @@ def test_a_new_experiment_is_written_in_the_form_and_in_the_text_and_started(end
     assert ended.rows(named, "from the page") == [(2,)]
 
 
+def test_what_was_written_and_not_started_outlives_a_reload_and_the_session(
+    browser: Browser, shared_home: Home
+) -> None:
+    with a_window(browser, shared_home) as window:
+        page = window.tab("/new")
+        text, kept = page.get_by_label("The same as the experiment file"), re.compile("name: half written")
+        expect(text).to_have_value(re.compile("my-search"))
+        text.fill("name: half written\nbudget: {")
+        page.reload()
+        expect(text).to_have_value(kept)
+        with shared_home.service() as service:
+            service.call("DELETE", "/api/v1/sessions")
+        token = (shared_home.home / "token").read_text().strip()
+        page.get_by_label(re.compile("Or paste a token")).fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(text).to_have_value(kept)
+        page.get_by_role("button", name="Begin anew").click()
+        expect(text).to_have_value(re.compile("my-search"))
+        page.reload()
+        expect(text).to_have_value(re.compile("my-search"))
+
+
 def test_quota_groups_are_made_changed_and_removed(ended: Window) -> None:
     page = ended.tab("/cluster")
     page.get_by_label("name of a new group").fill("research")

@@ -159,6 +159,16 @@ def test_an_address_that_is_none_says_so_on_the_page_and_leads_back(browser: Bro
         expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
 
 
+def test_a_service_in_trouble_says_on_every_page_which_part_that_is(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab()
+        told = {"ready": False, "role": "active", "parts": {"dispatcher": "ok", "database": "the disk is full"}}
+        page.route("**/readyz", lambda route: route.fulfill(status=503, json=told))
+        for path in ("/", f"/experiments/{hostile.id}", "/new"):
+            page.goto(window.url + path)
+            expect(page.get_by_role("alert")).to_contain_text("The service is in trouble: database: the disk is full")
+
+
 def test_trials_that_cannot_be_read_say_so_and_a_journal_has_no_page_past_its_end(
     browser: Browser, hostile: Home
 ) -> None:
@@ -223,6 +233,25 @@ def test_what_happens_on_the_service_is_seen_without_a_reload(browser: Browser, 
         expect(page.locator(".experiment-head .badge.completed").first).to_be_visible()
         expect(page.get_by_role("button", name="4 succeeded")).to_be_visible()
         assert page.evaluate("window.kept") is True
+
+
+def test_an_experiment_says_which_of_its_trials_are_on_nodes_that_are_not_connected(
+    browser: Browser, running: Home
+) -> None:
+    with a_window(browser, running) as window:
+        page = window.tab(f"/experiments/{running.id}")
+        away = {"id": "n1", "state": "away", "trials": [f"{running.id}/1", "other/1"]}
+        page.route("**/api/v1/agents", lambda route: route.fulfill(json={"items": [away], "next": None}))
+        page.clock.install()
+        page.reload()
+        page.get_by_role("tab", name="Overview").wait_for()
+        told = page.get_by_text("Nobody hears from 1 trial on n1")
+
+        def is_told() -> bool:
+            page.clock.fast_forward(10_000)
+            return told.is_visible()
+
+        wait_until(is_told)
 
 
 def test_what_auto_chose_stands_with_its_reason_under_the_name(browser: Browser, shared_home: Home) -> None:

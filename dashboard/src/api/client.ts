@@ -17,6 +17,8 @@ export class Problem extends Error {
     readonly detail: string,
     readonly faults: readonly Fault[] = [],
     readonly allowed: readonly string[] = [],
+    /** The whole answer. */
+    readonly told: unknown = null,
   ) {
     super(detail || title);
   }
@@ -155,6 +157,16 @@ export class KeyOfBody {
   private body = "";
   private key = "";
 
+  /** To go on with in another page. */
+  get last(): [string, string] {
+    return [this.body, this.key];
+  }
+
+  set last([body, key]: [string, string]) {
+    this.body = body;
+    this.key = key;
+  }
+
   of(body: Json | Record<string, unknown>): string {
     const asked = encoded(body);
     if (this.key === "" || asked !== this.body) this.key = newKey();
@@ -257,5 +269,5 @@ async function problemOf(response: Response): Promise<Problem> {
   if (response.status === 401) signedOut.value = true;
   const faults = (told.errors ?? []).map((one) => ({ pointer: one.pointer ?? "", detail: one.detail ?? "" }));
   const title = told.title ?? `the service answered ${response.status}`;
-  return new Problem(response.status, title, told.detail ?? title, faults, told.allowed ?? []);
+  return new Problem(response.status, title, told.detail ?? title, faults, told.allowed ?? [], told);
 }

@@ -8,9 +8,13 @@ import { readEvents, type ServerEvent } from "./sse";
 
 /**
  * An experiment by its id; `outcomesOf` one: what is computed from how its trials ended; "cluster" for nodes, devices and
- * quota groups; a watcher of "*" hears of everything.
+ * quota groups; a watcher of "*" hears of everything. HEALTH comes now and then although nothing has changed, and is for
+ * those alone who watch it.
  */
 export type Topic = string;
+export const HEALTH: Topic = "/health"; // no experiment has such an id
+/** Agents came or went, or have other devices; "cluster" comes with whatever happens to experiments, too. */
+export const NODES: Topic = "/nodes";
 
 export const outcomesOf = (id: string): Topic => `${id}/outcomes`;
 
@@ -129,7 +133,8 @@ function enter(state: Connection): void {
 
 function notify(topics: readonly Topic[], soon = false): void {
   const called = new Set<Watcher>();
-  const chosen = topics.includes("*") ? [...watchers.keys()] : [...topics, "*"];
+  const isChange = topics.some((topic) => topic !== HEALTH);
+  const chosen = topics.includes("*") ? [...watchers.keys()] : [...topics, ...(isChange ? ["*"] : [])];
   for (const topic of chosen) for (const changed of watchers.get(topic) ?? []) called.add(changed);
   for (const changed of called) changed(soon);
 }
@@ -220,8 +225,9 @@ export function topicsOf(
   event: Pick<ServerEvent, "name" | "data">,
   known: Map<string, string> = new Map(),
 ): Topic[] {
-  if (event.name === "heartbeat" || event.name === "begin") return [];
-  if (event.name === "cluster") return ["cluster"];
+  if (event.name === "begin") return [];
+  if (event.name === "heartbeat") return [HEALTH];
+  if (event.name === "cluster") return ["cluster", NODES];
   if (event.name !== "patch") return ["*"];
   try {
     const told = parsed(event.data) as {

@@ -1,7 +1,8 @@
 // The session of this browser: a cookie that no script can read.
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
+import { forgetDraft } from "../state/draft";
 import { ACCESS, ROLES } from "./access";
-import { ask, read } from "./client";
+import { ask, read, signedOut } from "./client";
 import { signedInNow, signedOutNow } from "./live";
 import type { Caller } from "./shapes";
 
@@ -13,12 +14,17 @@ export async function signIn(given: { code: string } | { token: string }): Promi
 
 export async function signOut(): Promise<void> {
   await ask("DELETE", "session");
+  forgetDraft(); // who goes leaves nothing to the next one
   caller.value = null;
   signedOutNow();
 }
 
 /** Who is signed in; null until it is known. */
 export const caller = signal<Caller | null>(null);
+// The next one who signs in may be another.
+effect(() => {
+  if (signedOut.value) caller.value = null;
+});
 
 export async function findCaller(): Promise<void> {
   try {

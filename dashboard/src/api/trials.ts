@@ -1,6 +1,7 @@
 // The trials of one experiment as columns, kept while the page is open and changed by what the service sends.
 import { type Signal, signal } from "@preact/signals";
 import { type TableAnswer, Trials } from "../state/columns";
+import { serviceNow } from "../state/service-clock";
 import { experimentUrl, Problem, read } from "./client";
 
 const FIXED = "number,status,reason,value,step,attempts,started_at,ended_at,running_s";
@@ -52,6 +53,7 @@ export function trialsOf(id: string): TrialsState {
         const answer: Answer = await ask(cursor, abort);
         newest ??= answer.revision;
         changed = trials.apply(answer.columns) || changed;
+        trials.countOn(serviceNow());
         cursor = answer.next;
         // Of many trials the first are shown already; the others come in one go, or every plot is drawn five times.
         if (cursor && since === null && revision.value === 0) revision.value++;

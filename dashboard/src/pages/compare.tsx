@@ -1,6 +1,6 @@
 // Experiments beside one another by their best so far, and trials by their parameters.
 import { useMemo } from "preact/hooks";
-import { experimentUrl, read, trialUrl } from "../api/client";
+import { experimentUrl, Problem, read, trialUrl } from "../api/client";
 import { useResource } from "../api/resource";
 import { type ExperimentDetail, type Json, objectives, own, type TrialDetail } from "../api/shapes";
 import { trialsOf } from "../api/trials";
@@ -38,17 +38,47 @@ export function ComparePage() {
   );
 }
 
+export interface There<T> {
+  found: T[];
+  /** The names of those that are not there. */
+  gone: string[];
+}
+
+/** Of several reads, by what they are called, those of what is there. Raises a Problem where nothing is, or one fails otherwise. */
+export async function thoseThere<T>(reads: readonly [string, Promise<T>][]): Promise<There<T>> {
+  const isGone = (error: unknown) => error instanceof Problem && error.status === 404;
+  const found: T[] = [];
+  const gone: string[] = [];
+  let last: unknown;
+  for (const [place, one] of (await Promise.allSettled(reads.map(([, read]) => read))).entries()) {
+    if (one.status === "fulfilled") found.push(one.value);
+    else if (!isGone(one.reason)) throw one.reason;
+    else gone.push(reads[place][0]);
+    if (one.status === "rejected") last = one.reason;
+  }
+  if (found.length === 0) throw last;
+  return { found, gone };
+}
+
+function Gone({ names }: { names: readonly string[] }) {
+  if (names.length === 0) return null;
+  return <p class="note warn-text">Not there any more: {names.join(", ")}.</p>;
+}
+
 function Experiments({ ids }: { ids: string[] }) {
   const key = ids.join(",");
   const states = useMemo(() => ids.map(trialsOf), [key]);
   const found = useResource(
     ["compare", key],
     (signal) =>
-      Promise.all(
-        ids.map(async (id, place) => {
-          const view = await read<ExperimentDetail>(experimentUrl(id), signal);
-          await states[place].load(signal); // only what has changed
-          return { view, trials: states[place].trials };
+      thoseThere(
+        ids.map((id, place) => {
+          const reads = async () => {
+            const view = await read<ExperimentDetail>(experimentUrl(id), signal);
+            await states[place].load(signal); // only what has changed
+            return { view, trials: states[place].trials };
+          };
+          return [id, reads()];
         }),
       ),
     ids,
@@ -56,7 +86,7 @@ function Experiments({ ids }: { ids: string[] }) {
   );
   const overTime = query.value.get("over") === "time";
   const log = query.value.get("log") === "1";
-  const all = found.data.value;
+  const all = found.data.value?.found;
   const courses = useMemo(
     () =>
       (all ?? []).map(({ view, trials }): Course => {
@@ -84,6 +114,7 @@ function Experiments({ ids }: { ids: string[] }) {
   return (
     <section>
       <Stale of={found} what="The experiments" />
+      <Gone names={found.data.value?.gone ?? []} />
       {metrics.size > 1 && (
         <p class="note warn-text">They have different objectives: their values cannot be compared.</p>
       )}
@@ -153,21 +184,29 @@ function TrialsBeside({ keys }: { keys: string[] }) {
   }));
   const found = useResource(
     ["trials", keys.join(",")],
-    (signal) => Promise.all(pairs.map((pair) => read<TrialDetail>(trialUrl(pair.id, pair.number), signal))),
+    (signal) =>
+      thoseThere(
+        pairs.map(({ id, number }) => {
+          const reads = async () => ({ id, trial: await read<TrialDetail>(trialUrl(id, number), signal) });
+          return [`trial ${id}/${number}`, reads()];
+        }),
+      ),
     pairs.map((pair) => pair.id),
     1_000,
   );
-  const all = found.data.value;
-  if (!all) return <Awaited of={found} what="The trials" />;
+  const there = found.data.value;
+  if (!there) return <Awaited of={found} what="The trials" />;
+  const all = there.found.map(({ trial }) => trial);
   const flat = all.map((trial) => flatOf(trial.parameters));
   const names = [...new Set(flat.flatMap((one) => [...one.keys()]))];
   return (
     <section>
       <Stale of={found} what="The trials" />
+      <Gone names={there.gone} />
       <Beside
         heads={all.map((trial, place) => (
           <>
-            <To to={trialPath(pairs[place].id, trial.number)}>trial {trial.number}</To>{" "}
+            <To to={trialPath(there.found[place].id, trial.number)}>trial {trial.number}</To>{" "}
             <Badge status={trial.status} />
           </>
         ))}

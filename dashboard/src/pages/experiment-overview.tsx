@@ -22,8 +22,9 @@ import { ImportancePlot } from "../plots/importance";
 import { type Axis, type Brush, MANY_LINES, ParallelPlot } from "../plots/parallel";
 import { ParetoPlot } from "../plots/pareto";
 import { SlicePlot } from "../plots/slices";
-import { amend, query, trialPath } from "../state/address";
+import { amend, experimentPath, query, trialPath } from "../state/address";
 import type { Trials } from "../state/columns";
+import { parameterInFilters } from "../state/filters";
 import { number, numeric } from "../state/format";
 import { now } from "../state/now";
 import { columnOfPath, logNames } from "../state/space";
@@ -36,6 +37,7 @@ const PACE_MS = 4_000;
 const MOST_AXES = 12;
 const MOST_AXES_NARROW = 4;
 const NARROW = 640; // pixels
+const MOST_CHIPS = 24; // of running trials
 
 export interface Parts {
   view: ExperimentDetail;
@@ -267,7 +269,7 @@ export function useAxes(
       .slice(0, innerWidth < NARROW ? MOST_AXES_NARROW : MOST_AXES);
     const axes: Axis[] = columns.map((column) => ({
       name: column.name,
-      filter: column.name,
+      filter: parameterInFilters(column.name),
       data: column.data,
       labels: column.kind === "category" ? [...column.labels] : null,
       log: logs.has(column.name),
@@ -289,13 +291,13 @@ function brushesFor(filtered: Filtered, axes: readonly Axis[]): Map<string, Brus
   const found = new Map<string, Brush>();
   for (const { name, part } of brushesOf(filtered.filter)) {
     const axis = axes.find((one) => one.filter === name);
-    if (axis && part.is === "range") found.set(axis.name, { low: part.low, high: part.high });
+    if (axis && part.is === "range") found.set(axis.filter, { low: part.low, high: part.high });
     if (axis?.labels && part.is === "among") {
       const places = part.values
         .map((value) => axis.labels?.indexOf(value) ?? -1)
         .filter((place) => place >= 0);
       if (places.length > 0)
-        found.set(axis.name, { low: Math.min(...places) - 0.4, high: Math.max(...places) + 0.4 });
+        found.set(axis.filter, { low: Math.min(...places) - 0.4, high: Math.max(...places) + 0.4 });
     }
   }
   return found;
@@ -320,7 +322,7 @@ function Running({ view }: { view: ExperimentDetail }) {
   if (view.running.length === 0) return null;
   return (
     <section class="now" aria-label="What runs now">
-      {view.running.slice(0, 24).map((one) => (
+      {view.running.slice(0, MOST_CHIPS).map((one) => (
         <To
           key={`${one.number}.${one.attempt}`}
           to={trialPath(view.id, one.number)}
@@ -334,7 +336,11 @@ function Running({ view }: { view: ExperimentDetail }) {
           </span>
         </To>
       ))}
-      {view.running.length > 24 && <span class="muted">and {view.running.length - 24} more</span>}
+      {view.running.length > MOST_CHIPS && (
+        <To to={experimentPath(view.id, { tab: "trials", q: "status = running" })}>
+          and {number(view.running.length - MOST_CHIPS)} more
+        </To>
+      )}
     </section>
   );
 }

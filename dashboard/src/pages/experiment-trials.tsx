@@ -167,7 +167,7 @@ export function makeColumns(
       label: "Took",
       numeric: true,
       width: 92,
-      cell: (row) => duration(orNull(trials.running[row])),
+      cell: (row) => <Took trials={trials} row={row} />,
     },
     {
       name: "ended",
@@ -201,6 +201,10 @@ function parameterColumn(trials: Trials, column: Column): TableColumn {
 /** Rows are drawn again when they change; how long ago something was changes all the time. */
 function Ago({ at }: { at: number | null }) {
   return <>{ago(at, now.value)}</>;
+}
+
+function Took({ trials, row }: { trials: Trials; row: number }) {
+  return <>{duration(orNull(trials.ranFor(row, now.value)))}</>;
 }
 
 function orNull(value: number): number | null {

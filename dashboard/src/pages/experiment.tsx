@@ -9,6 +9,7 @@ import { type ExperimentDetail, ended, objectives, type Values } from "../api/sh
 import { trialsOf } from "../api/trials";
 import * as actions from "../parts/actions";
 import { Stale } from "../parts/awaited";
+import { AwayNodes } from "../parts/away";
 import { Badge, copy, EditInPlace, Loading, To, Trouble } from "../parts/controls";
 import { ask } from "../parts/dialog";
 import { boundOf, numberOf } from "../parts/entered";
@@ -233,6 +234,7 @@ function Head({ view }: { view: ExperimentDetail }) {
           </>
         )}
       </p>
+      {view.running.length > 0 && <AwayNodes id={id} />}
       <Chosen view={view} />
       <Archived view={view} />
       {view.detail && (

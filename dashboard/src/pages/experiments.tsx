@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, readAll } from "../api/client";
+import { troubleOf } from "../api/readiness";
 import { useResource } from "../api/resource";
 import { may } from "../api/session";
 import { type Agent, type BestAnswer, type Device, type Experiment, ended, objectives } from "../api/shapes";
@@ -9,6 +10,7 @@ import * as actions from "../parts/actions";
 import { Awaited, Stale } from "../parts/awaited";
 import { Badge, Empty, To } from "../parts/controls";
 import { ask } from "../parts/dialog";
+import { readiness } from "../parts/unwell";
 import { Sparkline } from "../plots/sparkline";
 import { amend, experimentPath, go, query } from "../state/address";
 import { ago, clock, count, duration, moment, number, numeric } from "../state/format";
@@ -365,12 +367,11 @@ function Machine({ experiments }: { experiments: Experiment[] }) {
   const found = useResource(
     ["machine"],
     async (signal) => {
-      const [agents, devices, ready] = await Promise.all([
+      const [agents, devices] = await Promise.all([
         read<{ items: Agent[] }>("agents", signal),
         read<{ items: Device[] }>("devices", signal),
-        read<{ ready: boolean; parts: Record<string, string> }>("/readyz", signal).catch(() => null),
       ]);
-      return { agents: agents.items, devices: devices.items, ready };
+      return { agents: agents.items, devices: devices.items };
     },
     ["cluster", "*"],
     2_000,
@@ -378,10 +379,8 @@ function Machine({ experiments }: { experiments: Experiment[] }) {
   const sum = (status: string) =>
     experiments.reduce((total, one) => total + (ended(one.status) ? 0 : (one.counts[status] ?? 0)), 0);
   const machine = found.data.value;
-  const trouble =
-    machine?.ready === null
-      ? [["service", "not ready"]]
-      : Object.entries(machine?.ready?.parts ?? {}).filter(([, state]) => state !== "ok");
+  const ready = readiness.value;
+  const trouble = troubleOf(ready);
   const held = machine?.devices.filter((device) => device.state === "held").length ?? 0;
   return (
     <dl class="facts">
@@ -413,12 +412,8 @@ function Machine({ experiments }: { experiments: Experiment[] }) {
       </div>
       <div>
         <dt>Service</dt>
-        <dd class={trouble.length > 0 ? "bad-text" : "good-text"}>
-          {!machine
-            ? "…"
-            : trouble.length > 0
-              ? trouble.map(([part, state]) => `${part}: ${state}`).join(", ")
-              : "healthy"}
+        <dd class={trouble ? "bad-text" : "good-text"}>
+          {ready === undefined ? "…" : ready.role === "standby" ? "a standby" : trouble || "healthy"}
         </dd>
       </div>
     </dl>

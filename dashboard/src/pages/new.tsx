@@ -1,6 +1,6 @@
 // A new experiment: a form beside its text, each kept in step; the size of the space and three draws before the start.
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ask, experimentUrl, KeyOfBody, type Problem, read, readExactly, UNREACHABLE } from "../api/client";
 import { floats, unlessSafe } from "../api/exact";
 import { asProblem, mayPass, RETRY_MS, useResource } from "../api/resource";
@@ -18,7 +18,7 @@ import { Awaited } from "../parts/awaited";
 import { Empty, faultWords, To } from "../parts/controls";
 import { say } from "../parts/notices";
 import { experimentPath, query } from "../state/address";
-import { type FieldFault, put, STARTER } from "../state/draft";
+import { type FieldFault, forgetDraft, type Kept, keepDraft, keptDraft, put, STARTER } from "../state/draft";
 import { cell, number, numeric } from "../state/format";
 import { fileOf, hiddenOf } from "./experiment-files";
 import { Fields } from "./new-fields";
@@ -28,7 +28,8 @@ const LOOK_MS = 500; // after the last key
 type Yaml = typeof import("yaml");
 
 export function NewPage() {
-  if (may("create_experiment")) return <Draft />;
+  const from = query.value.get("from");
+  if (may("create_experiment")) return <Draft key={from} from={from} />;
   return (
     <Empty title="Starting experiments is not for this token">
       {caller.value?.name} may read. What is started already stands among the <To to="/">experiments</To>; an
@@ -37,12 +38,11 @@ export function NewPage() {
   );
 }
 
-function Draft() {
+function Draft({ from }: { from: string | null }) {
   const library = useResource(["yaml"], () => import("yaml"), []);
   const yaml = library.data.value;
   const algorithms = useResource(["algorithms"], (signal) => read<Algorithms>("algorithms", signal), []).data
     .value;
-  const from = query.value.get("from");
   const origin = useResource(
     ["from", from],
     (signal) => (from ? readExactly<ExperimentDetail>(experimentUrl(from), signal) : Promise.resolve(null)),
@@ -58,6 +58,10 @@ function Draft() {
   const hidden = useSignal<string[]>([]);
   const busy = useSignal(false);
   const keys = useMemo(() => new KeyOfBody(), []);
+  const who = caller.value?.name ?? null;
+  const restored = useSignal(false);
+  const isWritten = useRef(false);
+  const writer = useRef<string | null>(null); // null until it is known who is signed in
 
   const fromText = (written: string, by: Yaml) => {
     text.value = written;
@@ -75,13 +79,27 @@ function Draft() {
     draft.value = put(draft.value, pointer, entry);
     if (yaml) text.value = yaml.stringify(draft.value, { customTags: floats });
     syntax.value = "";
+    keep();
+  };
+  const keep = () => {
+    isWritten.current = true;
+    writer.current ??= who;
+    if (writer.current !== null) keepDraft(writer.current, from, { text: text.value, asked: keys.last });
+  };
+  const begin = (kept: Kept | null) => {
+    if (!yaml || begun === undefined) return;
+    hidden.value = begun ? hiddenOf(begun) : [];
+    restored.value = isWritten.current = kept !== null;
+    writer.current = kept && who;
+    if (kept) keys.last = kept.asked;
+    const first = begun ? yaml.stringify(startingFrom(begun), { customTags: floats }) : STARTER;
+    fromText(kept?.text ?? first, yaml);
   };
 
   useEffect(() => {
-    if (!yaml || begun === undefined) return;
-    hidden.value = begun ? hiddenOf(begun) : [];
-    fromText(begun ? yaml.stringify(startingFrom(begun), { customTags: floats }) : STARTER, yaml);
-  }, [yaml, begun]);
+    if (!isWritten.current) begin(who === null ? null : keptDraft(who, from));
+    else if (writer.current === null) keep();
+  }, [yaml, begun, who]);
 
   useEffect(() => {
     if (syntax.value || Object.keys(draft.value).length === 0) return;
@@ -111,7 +129,10 @@ function Draft() {
   const start = async () => {
     busy.value = true;
     try {
-      await actions.start(draft.value, keys);
+      const sent = actions.start(draft.value, keys);
+      keep(); // with its key: where no answer comes, it is sent again as the same
+      await sent;
+      forgetDraft();
     } catch (error) {
       const problem = asProblem(error);
       faults.value = problem.faults;
@@ -138,6 +159,20 @@ function Draft() {
           Start it
         </button>
       </div>
+      {restored.value && (
+        <p class="banner" role="status">
+          This is what you had written here and not started.{" "}
+          <button
+            type="button"
+            onClick={() => {
+              forgetDraft();
+              begin(null);
+            }}
+          >
+            Begin anew
+          </button>
+        </p>
+      )}
       {hidden.value.length > 0 && (
         <p class="banner" role="status">
           The values of {hidden.value.join(", ")} are hidden from you and not taken over: write those that its
@@ -157,7 +192,11 @@ function Draft() {
             spellcheck={false}
             value={text.value}
             aria-invalid={syntax.value !== ""}
-            onInput={(event) => yaml && fromText(event.currentTarget.value, yaml)}
+            onInput={(event) => {
+              if (!yaml) return;
+              fromText(event.currentTarget.value, yaml);
+              keep();
+            }}
           />
           {syntax.value && (
             <p class="fault" role="alert">

@@ -14,7 +14,7 @@ import { Menu } from "../parts/menu";
 import { type Form, shell, write } from "../parts/values";
 import { MetricPlot } from "../plots/metric";
 import { amend, experimentPath, query, trialPath } from "../state/address";
-import { ENDED, flatten } from "../state/columns";
+import { ENDED, flatten, ranFor } from "../state/columns";
 import { ago, cell, clock, count, duration, exact, moment, number, numeric } from "../state/format";
 import { now } from "../state/now";
 import { archiveWords, whyTrial } from "../state/words";
@@ -94,6 +94,8 @@ function Head({ trial, id, view }: { trial: TrialDetail; id: string; view: Exper
   const over = ENDED.has(trial.status);
   const metric = view ? objectives(view)[0]?.metric : "value";
   const best = view?.best;
+  const { status, attempts, running_s: told } = trial;
+  const ran = ranFor({ status, attempts, told, started: moment(trial.started_at) ?? Number.NaN }, now.value);
   const stop = () =>
     ask({
       title: `Give up trial ${trial.number}?`,
@@ -164,7 +166,7 @@ function Head({ trial, id, view }: { trial: TrialDetail; id: string; view: Exper
         </div>
         <div>
           <dt>Took</dt>
-          <dd title={`${trial.running_s} s`}>{duration(trial.running_s)}</dd>
+          <dd title={`${Number(ran.toFixed(3))} s`}>{duration(ran)}</dd>
         </div>
         <div>
           <dt>Started</dt>

@@ -49,8 +49,9 @@ export function FilterField({ filtered, total }: { filtered: Filtered; total: nu
           <code>status = failed</code> <code>lr &lt; 0.01 and value &gt; 0.9</code>{" "}
           <code>optimizer in {"{sgd, adam}"}</code> <code>lr in 0.001..0.01</code> <code>not #37</code>{" "}
           <code>early_stopped or failed</code>. Names are those of the parameters and{" "}
-          <code>status reason number value step attempts duration</code>; a name with spaces stands in quotes.
-          The filter holds for the table and for every plot.
+          <code>status reason number value step attempts duration</code>; a name with spaces stands in quotes,
+          and a parameter that is called like one of these is <code>parameters.value</code>. The filter holds
+          for the table and for every plot.
         </p>
       )}
     </div>

@@ -16,14 +16,19 @@ export function boxOf(width: number, height: number, left = 62): Box {
 }
 
 export function clipText(words: string, most: number): string {
-  return words.length > most ? `${words.slice(0, most - 1)}…` : words;
+  return words.length > most ? `${whole(words.slice(0, most - 1))}…` : words;
+}
+
+/** Without the half of a sign at its ends that a cut has left: of an emoji nothing could be drawn. */
+function whole(words: string): string {
+  return words.replace(/^[\uDC00-\uDFFF]|[\uD800-\uDBFF]$/g, "");
 }
 
 /** Both ends of a name, most of it from its beginning. */
 export function clipMiddle(words: string, most: number): string {
   if (words.length <= most) return words;
   const end = Math.floor((most - 1) * 0.25);
-  return `${words.slice(0, most - 1 - end)}…${words.slice(words.length - end)}`;
+  return `${whole(words.slice(0, most - 1 - end))}…${whole(words.slice(words.length - end))}`;
 }
 
 export function drawAxes(

@@ -8,7 +8,7 @@ import { statusWords } from "../state/words";
 import { type Box, boxOf, clipTo, drawAxes } from "./axes";
 import type { Colours } from "./colours";
 import { csv, Figure, type Painting, type Size } from "./figure";
-import { usefulExtent } from "./points";
+import { unseenOf, unseenWords, usefulExtent } from "./points";
 import { extent, makeScale, padded, type Scale } from "./scales";
 import type { Pen } from "./svg";
 
@@ -45,13 +45,14 @@ export function CurvesPlot({ id, curves, best, shows }: Props) {
     curves.left_out > 0
       ? `The best and the newest ${count(lines.length, "trial")}; ${number(curves.left_out)} others are left out.`
       : `${count(lines.length, "trial")}.`;
+  const { unseen } = painting;
   return (
     <Figure
       name="curves"
       title={`Learning curves of ${curves.metric}`}
       height={280}
       painting={painting}
-      summary={shown}
+      summary={`${shown} ${unseen}`.trimEnd()}
       cursor="crosshair"
       csv={() =>
         csv([
@@ -82,6 +83,7 @@ export function CurvesPlot({ id, curves, best, shows }: Props) {
       }}
     >
       {curves.left_out > 0 && <p class="note">{shown}</p>}
+      {unseen && <p class="note">{unseen}</p>}
     </Figure>
   );
 }
@@ -97,10 +99,11 @@ function makePainting(
   best: number | null,
   shows: Props["shows"],
   log: boolean,
-): Painting & { hit(at: { x: number; y: number }, size: Size): Hit | null } {
+): Painting & { unseen: string; hit(at: { x: number; y: number }, size: Size): Hit | null } {
   const xs = padded(extent(lines.flatMap((line) => line.steps)) ?? { low: 0, high: 1 }, false, 0.01);
   const values = lines.flatMap((line) => line.values);
   const ys = padded((log ? extent(values, true) : usefulExtent(values)) ?? { low: 0, high: 1 }, log);
+  const drawn = shows ? lines.filter((line) => shows(line.number)) : lines;
   const scales = ({ width, height }: Size) => {
     const box = boxOf(width, height);
     return { box, x: makeScale(xs, box.left, box.right), y: makeScale(ys, box.bottom, box.top, log) };
@@ -123,17 +126,24 @@ function makePainting(
   };
   return {
     hit,
+    unseen: unseenWords(
+      unseenOf(
+        drawn.flatMap((line) => line.values),
+        log,
+        ys,
+      ),
+      "report",
+    ),
     paint(pen, size, colours) {
       const { box, x, y } = scales(size);
       drawAxes(pen, box, x, y, { x: "step", y: metric }, colours);
       pen.save();
       clipTo(pen, box, 1);
-      const shown = lines.filter((line) => !shows || shows(line.number));
-      const stopped = shown.filter(
+      const stopped = drawn.filter(
         (line) => line.status === "early_stopped" || line.status === "failed" || line.status === "canceled",
       );
-      const others = shown.filter((line) => !stopped.includes(line) && line.number !== best);
-      const many = shown.length > 60 ? 0.55 : 0.8;
+      const others = drawn.filter((line) => !stopped.includes(line) && line.number !== best);
+      const many = drawn.length > 60 ? 0.55 : 0.8;
       strokeLines(pen, stopped, x, y, colours.idle, 1, many * 0.7);
       strokeLines(
         pen,
@@ -155,7 +165,7 @@ function makePainting(
       );
       strokeLines(
         pen,
-        shown.filter((line) => line.number === best),
+        drawn.filter((line) => line.number === best),
         x,
         y,
         colours.best,
@@ -163,7 +173,7 @@ function makePainting(
         1,
       );
       pen.restore();
-      drawKey(pen, box, colours, best !== null && shown.some((line) => line.number === best));
+      drawKey(pen, box, colours, best !== null && drawn.some((line) => line.number === best));
     },
     over(pen, size, colours, pointer) {
       const found = pointer && hit(pointer, size);

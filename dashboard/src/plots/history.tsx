@@ -7,7 +7,18 @@ import { ago, clock, count, duration, number } from "../state/format";
 import { statusWords } from "../state/words";
 import { boxOf, drawAxes } from "./axes";
 import { csv, Figure, type Painting, type Size } from "./figure";
-import { bestSoFar, drawPoints, drawRing, drawSteps, nearest, type Point, usefulExtent } from "./points";
+import {
+  bestSoFar,
+  drawPoints,
+  drawRing,
+  drawSteps,
+  nearest,
+  type Point,
+  type Unseen,
+  unseenOf,
+  unseenWords,
+  usefulExtent,
+} from "./points";
 import { extent, makeScale, padded, type Scale } from "./scales";
 
 interface Props {
@@ -25,8 +36,7 @@ export interface HistoryData {
   steps: { x: number; y: number }[];
   x: { low: number; high: number };
   y: { low: number; high: number };
-  /** How many have a value that is not seen: no finite number, none that has a logarithm, or far outside of `y`. */
-  unseen: { endless: number; negative: number; outside: number };
+  unseen: Unseen;
 }
 
 /** Rows with a value; failed ones have none and lie at the worse edge. */
@@ -40,7 +50,7 @@ export function historyData(
   const points: Point[] = [];
   const values: number[] = [];
   const failed: Point[] = [];
-  const unseen = { endless: 0, negative: 0, outside: 0 };
+  const undrawn: number[] = [];
   for (let row = 0; row < trials.length; row++) {
     const x = byTime
       ? Number.isNaN(trials.ended[row])
@@ -55,11 +65,11 @@ export function historyData(
       points.push(point);
       values.push(y);
     } else if (status === "failed") failed.push(point);
-    else if (trials.valued[row] && !point.faint) unseen[Number.isFinite(y) ? "negative" : "endless"]++;
+    else if (trials.valued[row] && !point.faint) undrawn.push(y);
   }
   const found = log ? extent(values, true) : usefulExtent(values);
   const xs = extent([...points, ...failed].map((point) => point.x));
-  if (!xs && unseen.endless + unseen.negative === 0) return null;
+  if (!xs && undrawn.length === 0) return null;
   const steps = bestSoFar(
     points.filter((point) => point.status === "succeeded"),
     maximize,
@@ -71,7 +81,7 @@ export function historyData(
       : (found ?? { low: 0, high: 1 }),
     log,
   );
-  unseen.outside = points.filter((point) => !point.faint && (point.y < y.low || point.y > y.high)).length;
+  const seen = points.filter((point) => !point.faint).map((point) => point.y);
   const edge = maximize ? y.low : y.high;
   for (const point of failed) point.y = edge;
   return {
@@ -79,7 +89,7 @@ export function historyData(
     steps,
     x: padded(xs ?? { low: 0, high: 1 }, false, 0.02),
     y,
-    unseen,
+    unseen: unseenOf([...undrawn, ...seen], log, y),
   };
 }
 
@@ -156,19 +166,9 @@ export function HistoryPlot(props: Props) {
       }}
       onDoubleClick={() => amend({ x: null })}
     >
-      {unseenWords(data) && <p class="note">{unseenWords(data)}</p>}
+      {unseenWords(data.unseen) && <p class="note">{unseenWords(data.unseen)}</p>}
     </Figure>
   );
-}
-
-/** Which trials are not drawn; nothing where all are. */
-export function unseenWords({ unseen }: Pick<HistoryData, "unseen">): string {
-  const words = [
-    unseen.endless > 0 && `${count(unseen.endless, "trial")} with NaN or an infinite value`,
-    unseen.negative > 0 && `${count(unseen.negative, "trial")} whose value has no logarithm`,
-    unseen.outside > 0 && `${count(unseen.outside, "trial")} far outside of the others`,
-  ].filter(Boolean);
-  return words.length > 0 ? `Not drawn: ${words.join(", ")}.` : "";
 }
 
 type HistoryPainting = Painting & {
@@ -233,7 +233,7 @@ export function timeTick(at: number, { low, high }: { low: number; high: number 
 function summaryOf(data: HistoryData, props: Props): string {
   const last = data.steps[data.steps.length - 1];
   const best = last ? `The best so far is ${number(last.y)}` : "None has a value yet";
-  return `${count(data.points.length, "trial")}. ${best}, after ${count(data.steps.length, "improvement")}; lower is ${props.maximize ? "worse" : "better"}. ${unseenWords(data)}`.trimEnd();
+  return `${count(data.points.length, "trial")}. ${best}, after ${count(data.steps.length, "improvement")}; lower is ${props.maximize ? "worse" : "better"}. ${unseenWords(data.unseen)}`.trimEnd();
 }
 
 export function TrialTip({

@@ -6,7 +6,7 @@ import { amend, query } from "../state/address";
 import { clock, count, moment, number, numeric } from "../state/format";
 import { boxOf, clipTo, drawAxes } from "./axes";
 import { csv, Figure, type Painting, type Size } from "./figure";
-import { drawRing } from "./points";
+import { drawRing, unseenOf, unseenWords } from "./points";
 import { extent, makeScale, padded, type Scale } from "./scales";
 
 interface Reported {
@@ -45,6 +45,7 @@ export function MetricPlot({
       </div>
     );
   const last = points[points.length - 1];
+  const { unseen } = painting;
   return (
     <Figure
       name={`${file}-${name}`}
@@ -52,7 +53,7 @@ export function MetricPlot({
       height={260}
       painting={painting}
       cursor="crosshair"
-      summary={`${count(points.length, "report")}, the last one ${number(last?.value)} at step ${number(last?.step)}.`}
+      summary={`${count(points.length, "report")}, the last one ${number(last?.value)} at step ${number(last?.step)}. ${unseen}`.trimEnd()}
       csv={() =>
         csv([
           ["attempt", "step", name, "at"],
@@ -77,7 +78,9 @@ export function MetricPlot({
           )
         );
       }}
-    />
+    >
+      {unseen && <p class="note">{unseen}</p>}
+    </Figure>
   );
 }
 
@@ -85,7 +88,7 @@ function makePainting(
   points: Reported[],
   name: string,
   log: boolean,
-): Painting & { hit(x: number, size: Size): Reported | null } {
+): Painting & { unseen: string; hit(x: number, size: Size): Reported | null } {
   const xs = padded(extent(points.map((point) => point.step)) ?? { low: 0, high: 1 }, false, 0.01);
   const ys = padded(
     extent(
@@ -107,8 +110,10 @@ function makePainting(
       null,
     );
   };
+  const values = points.map((point) => point.value);
   return {
     hit,
+    unseen: unseenWords(unseenOf(values, log, ys), "report"),
     paint(pen, size, colours) {
       const box = boxOf(size.width, size.height);
       const { x, y } = scales(size);

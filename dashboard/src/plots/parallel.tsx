@@ -28,6 +28,7 @@ interface Props {
   trials: Trials;
   revision: number;
   axes: readonly Axis[];
+  /** By the names of axes in filters. */
   brushes: ReadonlyMap<string, Brush>;
   passes: Uint8Array | null;
   metric: string;
@@ -149,7 +150,7 @@ export function ParallelPlot(props: Props) {
       }}
       onClick={(pointer, size) => {
         const index = axisAt(pointer, size);
-        if (index >= 0 && props.brushes.has(axes[index].name)) props.onBrush(axes[index], null);
+        if (index >= 0 && props.brushes.has(axes[index].filter)) props.onBrush(axes[index], null);
       }}
       tip={(pointer, size) => {
         const index = axisAt(pointer, size);
@@ -161,7 +162,7 @@ export function ParallelPlot(props: Props) {
             <strong>{axes[index].name}</strong>
             <div>{axes[index].labels ? (axes[index].labels?.[Math.round(value)] ?? "") : number(value)}</div>
             <div class="muted">
-              {props.brushes.has(axes[index].name) ? "click to take the filter away" : "drag to filter"}
+              {props.brushes.has(axes[index].filter) ? "click to take the filter away" : "drag to filter"}
             </div>
           </>
         );
@@ -293,7 +294,7 @@ function makePainting(lines: Lines, props: Props): ParallelPainting {
         absent,
         scalesOf(size),
         places(size),
-        new Map([...brushes, [axes[axis].name, brush]]),
+        new Map([...brushes, [axes[axis].filter, brush]]),
         colours,
       );
       drawOver(drawSample(pen, workOf(size, inside), colours));
@@ -449,7 +450,7 @@ function drawAxisLines(
       pen.fillStyle = colours.muted;
       pen.fillText(words, x + side, y);
     }
-    const brush = brushes.get(axis.name);
+    const brush = brushes.get(axis.filter);
     if (brush)
       drawBrush(pen, x, clampTo(scale.at(brush.high), size), clampTo(scale.at(brush.low), size), colours);
   });

@@ -1,8 +1,41 @@
 // Scatter plots: where points lie, which one is under the pointer, and how thousands of them are drawn at once.
+
+import { count } from "../state/format";
 import { type Box, clipTo, isOutlined, mark } from "./axes";
 import { type Colours, statusColour } from "./colours";
 import type { Scale } from "./scales";
 import type { Pen } from "./svg";
+
+/** How many values are not seen: no finite numbers, none that have a logarithm where that is drawn, or far outside. */
+export interface Unseen {
+  endless: number;
+  negative: number;
+  outside: number;
+}
+
+export function unseenOf(
+  values: Iterable<number>,
+  log: boolean,
+  shown: { low: number; high: number },
+): Unseen {
+  const unseen = { endless: 0, negative: 0, outside: 0 };
+  for (const value of values) {
+    if (!Number.isFinite(value)) unseen.endless++;
+    else if (log && value <= 0) unseen.negative++;
+    else if (value < shown.low || value > shown.high) unseen.outside++;
+  }
+  return unseen;
+}
+
+/** What is not drawn; nothing where all is. `what` has the values. */
+export function unseenWords(unseen: Unseen, what = "trial"): string {
+  const words = [
+    unseen.endless > 0 && `${count(unseen.endless, what)} with NaN or an infinite value`,
+    unseen.negative > 0 && `${count(unseen.negative, what)} whose value has no logarithm`,
+    unseen.outside > 0 && `${count(unseen.outside, what)} far outside of the others`,
+  ].filter(Boolean);
+  return words.length > 0 ? `Not drawn: ${words.join(", ")}.` : "";
+}
 
 export interface Point {
   row: number;

@@ -1,11 +1,14 @@
 // Where a value lies in a plot, and which values are written at its axes.
 import { number } from "../state/format";
 
+const FAR = 1e6; // pixels: a line to what lies further outside is no other to the eye, and no canvas draws one to infinity
+
 export interface Scale {
   kind: "linear" | "log" | "category";
   low: number;
   high: number;
   labels: readonly string[];
+  /** NaN, which is nowhere, of what has no place: NaN, the infinities, and by its logarithm what is not positive. */
   at(value: number): number;
   invert(pixel: number): number;
   ticks(room: number): number[];
@@ -34,16 +37,28 @@ export function padded({ low, high }: Extent, log = false, share = 0.04): Extent
   if (log) {
     const [from, to] = [Math.log10(low), Math.log10(high)];
     const room = to > from ? (to - from) * share : 0.5;
-    return { low: 10 ** (from - room), high: 10 ** (to + room) };
+    return { low: Math.max(10 ** (from - room), Number.MIN_VALUE), high: atMost(10 ** (to + room)) };
   }
-  const room = high > low ? (high - low) * share : Math.abs(low) * 0.1 || 1;
-  return { low: low - room, high: high + room };
+  const part = shrinking({ low, high });
+  const room = high > low ? ((high * part - low * part) * share) / part : Math.abs(low) * 0.1 || 1;
+  return { low: atMost(low - room), high: atMost(high + room) };
+}
+
+/** What a float holds of it, or no more than `most`. */
+function atMost(value: number, most = Number.MAX_VALUE): number {
+  return Math.max(-most, Math.min(most, value));
+}
+
+/** By which values are made smaller before one is taken from another: they may be further apart than a float holds. */
+function shrinking({ low, high }: Extent): number {
+  return Number.isFinite(high - low) ? 1 : 0.1;
 }
 
 export function makeScale(domain: Extent, from: number, to: number, log = false): Scale {
   const isLog = log && domain.low > 0;
-  const move = isLog ? Math.log10 : (value: number) => value;
-  const back = isLog ? (value: number) => 10 ** value : (value: number) => value;
+  const part = isLog ? 1 : shrinking(domain);
+  const move = isLog ? Math.log10 : (value: number) => value * part;
+  const back = (value: number) => atMost(isLog ? 10 ** value : value / part);
   const [low, high] = [move(domain.low), move(domain.high)];
   const span = high - low || 1;
   return {
@@ -51,7 +66,10 @@ export function makeScale(domain: Extent, from: number, to: number, log = false)
     low: domain.low,
     high: domain.high,
     labels: [],
-    at: (value) => from + ((move(value) - low) / span) * (to - from),
+    at: (value) => {
+      const moved = move(value);
+      return Number.isFinite(moved) ? atMost(from + ((moved - low) / span) * (to - from), FAR) : Number.NaN;
+    },
     invert: (pixel) => back(low + ((pixel - from) / (to - from || 1)) * span),
     ticks: (room) => (isLog ? logTicks(domain, room) : linearTicks(domain, room)),
     write: (value) => number(value, tickDigits(domain, isLog)),
@@ -84,6 +102,11 @@ function tickDigits(domain: Extent, log: boolean): number {
 }
 
 export function linearTicks({ low, high }: Extent, room: number): number[] {
+  const part = shrinking({ low, high });
+  if (part < 1 && Number.isFinite(low) && Number.isFinite(high))
+    return linearTicks({ low: low * part, high: high * part }, room).map((tick) =>
+      atMost(Number((tick / part).toPrecision(12))),
+    );
   const span = high - low;
   if (!(span > 0) || !Number.isFinite(span)) return [low];
   const raw = span / Math.max(1, room);

@@ -1,15 +1,12 @@
 // The best so far as a line of a few pixels, for lists.
 import { useMemo } from "preact/hooks";
+import { extent, makeScale } from "./scales";
 
 export function sparkPath(values: readonly number[], width: number, height: number): string {
   const finite = values.filter(Number.isFinite);
   if (finite.length < 2) return "";
-  const [low, high] = [Math.min(...finite), Math.max(...finite)];
-  const span = high - low || 1;
-  const points = finite.map((value, place) => [
-    (place / (finite.length - 1)) * (width - 2) + 1,
-    height - 2 - ((value - low) / span) * (height - 4),
-  ]);
+  const y = makeScale(extent(finite) ?? { low: 0, high: 1 }, height - 2, 2);
+  const points = finite.map((value, place) => [(place / (finite.length - 1)) * (width - 2) + 1, y.at(value)]);
   return points
     .map(([x, y], place) =>
       place === 0 ? `M${x.toFixed(1)} ${y.toFixed(1)}` : `H${x.toFixed(1)}V${y.toFixed(1)}`,

@@ -18,8 +18,22 @@ export const STATUS_CODE = Object.fromEntries(STATUSES.map((status, code) => [st
 >;
 export const ENDED: ReadonlySet<string> = new Set(["succeeded", "failed", "early_stopped", "canceled"]);
 
+/**
+ * For how long a trial has run, in seconds. The service tells it with what else changes: of one that says nothing it is
+ * counted on from its start, as the service does while it is in its first attempt.
+ */
+export function ranFor(
+  trial: { status: string; attempts: number; started: number; told: number },
+  now: number,
+): number {
+  const goesOn = trial.status === "running" || trial.status === "stopping";
+  const counted = (now - trial.started) / 1_000;
+  return goesOn && trial.attempts <= 1 && counted > trial.told ? counted : trial.told;
+}
+
 const NO_LABEL = -1;
-const MOST_LABELS = 10_000; // different texts of one column; beyond it they share the last one
+const MOST_LABELS = 10_000; // different texts of one column; those beyond it are told by the last one, OTHER, together
+const OTHER = "…";
 
 /** A column of numbers (NaN where there is none), or of texts by their place among `labels`. */
 export interface Column {
@@ -76,6 +90,21 @@ export class Trials {
     for (const [name, column] of Object.entries(table))
       if (name.startsWith("parameters.")) this.fillColumn(this.column(name.slice(11)), entries(column), rows);
     return true;
+  }
+
+  ranFor(row: number, now: number): number {
+    const trial = {
+      status: this.statusOf(row),
+      attempts: this.attempts[row],
+      started: this.started[row],
+      told: this.running[row],
+    };
+    return ranFor(trial, now);
+  }
+
+  /** What is sorted and filtered by is as of `now`. */
+  countOn(now: number): void {
+    for (let row = 0; row < this.length; row++) this.running[row] = this.ranFor(row, now);
   }
 
   /** Every column that filters, tables and plots know by name. */
@@ -183,7 +212,8 @@ function emptyColumn(name: string, size = 64): Column {
 function label(column: Column, text: string): number {
   const known = column.places.get(text);
   if (known !== undefined) return known;
-  if (column.labels.length >= MOST_LABELS) return MOST_LABELS - 1;
+  if (column.labels.length === MOST_LABELS) return MOST_LABELS - 1;
+  if (column.labels.length === MOST_LABELS - 1) text = OTHER;
   column.places.set(text, column.labels.length);
   return column.labels.push(text) - 1;
 }

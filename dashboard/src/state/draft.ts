@@ -1,5 +1,6 @@
 // The experiment that is being written: one value that the form and the text both show and change.
 import { type Json, own, type Values } from "../api/shapes";
+import { store, stored } from "./stored";
 
 export const STARTER = `name: my-search
 objective: {metric: loss, goal: minimize}
@@ -54,6 +55,34 @@ function changed(
   const inner = changed(own(whole, step), rest, entry);
   if (inner !== undefined) return { ...whole, [step]: inner };
   return Object.fromEntries(Object.entries(whole).filter(([name]) => name !== step));
+}
+
+/** What somebody has written and not started yet. */
+export interface Kept {
+  text: string;
+  /** The body that was sent to be started, and its key: sent again with it, it is the same experiment. */
+  asked: [string, string];
+}
+
+const KEPT = "draft";
+
+/** Keeps it in this tab, whatever becomes of the session and the page, for who wrote it there. */
+export function keepDraft(who: string, from: string | null, draft: Kept): void {
+  store("sessionStorage", KEPT, JSON.stringify({ who, from, ...draft }));
+}
+
+/** `from`: the experiment that the draft was begun from. */
+export function keptDraft(who: string, from: string | null): Kept | null {
+  try {
+    const { text, asked, ...of } = JSON.parse(stored("sessionStorage", KEPT) ?? "null") ?? {};
+    return of.who === who && of.from === from ? { text: String(text), asked } : null;
+  } catch {
+    return null;
+  }
+}
+
+export function forgetDraft(): void {
+  store("sessionStorage", KEPT, null);
 }
 
 export interface FieldFault {

@@ -279,25 +279,36 @@ const NUMBERS: Record<string, (trials: Trials, row: number) => number> = {
   duration: (trials, row) => trials.running[row],
 };
 
+const OWN_NAMES: ReadonlySet<string> = new Set(["status", "reason", ...Object.keys(NUMBERS)]);
+const PARAMETERS = "parameters.";
+
+/** The name of a parameter in filters: its own, or `parameters.value` where every trial has something of that name. */
+export function parameterInFilters(name: string): string {
+  return OWN_NAMES.has(name) || name.startsWith(PARAMETERS) ? PARAMETERS + name : name;
+}
+
+function parameterCalled(name: string, trials: Trials): Column | undefined {
+  const plain = name.startsWith(PARAMETERS) ? trials.find(name.slice(PARAMETERS.length)) : undefined;
+  return plain ?? trials.find(name);
+}
+
 function compileCondition(filter: Filter, trials: Trials): Test {
   if (filter.is !== "compare" && filter.is !== "range" && filter.is !== "among") return () => true;
   const { name } = filter;
-  const column = trials.find(name);
-  if (!column && name === "status") return statusTest(filter, trials);
-  if (!column && name === "reason") return columnTest(filter, trials.reason);
-  if (column) return columnTest(filter, column);
+  if (name === "status") return statusTest(filter, trials);
+  if (name === "reason") return columnTest(filter, trials.reason);
   const read = own(NUMBERS, name);
-  if (!read) {
-    const known = [
-      "status",
-      "reason",
-      ...Object.keys(NUMBERS),
-      ...[...trials.parameters.keys()].slice(0, 20),
-    ];
-    throw new FilterError(`there is no column ${name}; there are ${known.join(", ")}`, 0);
+  if (read) {
+    const test = numberTest(filter);
+    return (row) => test(read(trials, row));
   }
-  const test = numberTest(filter);
-  return (row) => test(read(trials, row));
+  const column = parameterCalled(name, trials);
+  if (!column) {
+    const parameters = [...trials.parameters.keys()].slice(0, 20).map(parameterInFilters);
+    const known = [...OWN_NAMES, ...parameters].join(", ");
+    throw new FilterError(`there is no column ${name}; there are ${known}`, 0);
+  }
+  return columnTest(filter, column);
 }
 
 function statusTest(filter: Filter, trials: Trials): Test {

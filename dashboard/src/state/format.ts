@@ -121,5 +121,6 @@ export function cell(value: unknown): string {
 }
 
 export function exact(value: unknown): string {
+  if (typeof value === "number" && !Number.isFinite(value)) return String(value); // JSON has none
   return typeof value === "string" ? value : JSON.stringify(value ?? null);
 }

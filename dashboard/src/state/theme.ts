@@ -1,19 +1,19 @@
 // Light, dark, or as the system has it; the choice is the browser's, not the service's.
 import { signal } from "@preact/signals";
 import { themeRevision } from "../plots/colours";
+import { store, stored } from "./stored";
 
 export type Theme = "system" | "light" | "dark";
-export const theme = signal<Theme>(stored());
+export const theme = signal<Theme>(chosen());
 
-function stored(): Theme {
-  const found = typeof localStorage === "undefined" ? null : localStorage.getItem("theme");
+function chosen(): Theme {
+  const found = stored("localStorage", "theme");
   return found === "light" || found === "dark" ? found : "system";
 }
 
 export function setTheme(next: Theme): void {
   theme.value = next;
-  if (next === "system") localStorage.removeItem("theme");
-  else localStorage.setItem("theme", next);
+  store("localStorage", "theme", next === "system" ? null : next);
   applyTheme();
 }
 

@@ -1,0 +1,72 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { KeyOfBody, signedOut } from "../src/api/client";
+import { caller, signOut } from "../src/api/session";
+import { forgetDraft, keepDraft, keptDraft } from "../src/state/draft";
+
+let there: Map<string, string>;
+
+beforeEach(() => {
+  there = new Map();
+  vi.stubGlobal("sessionStorage", {
+    getItem: (name: string) => there.get(name) ?? null,
+    setItem: (name: string, text: string) => there.set(name, text),
+    removeItem: (name: string) => there.delete(name),
+  });
+});
+afterEach(() => {
+  vi.unstubAllGlobals();
+});
+
+const written = { text: "name: [half", asked: ["{}", "key"] as [string, string] };
+
+test("what was written and not started is there again, for who wrote it where it was begun", () => {
+  keepDraft("ann", null, written);
+  expect(keptDraft("ann", null)).toEqual(written);
+  expect(keptDraft("bob", null)).toBeNull();
+  expect(keptDraft("ann", "8f3k2")).toBeNull();
+  keepDraft("ann", "8f3k2", written);
+  expect(keptDraft("ann", "8f3k2")).toEqual(written);
+  forgetDraft();
+  expect(keptDraft("ann", "8f3k2")).toBeNull();
+  there.set("draft", "{damaged");
+  expect(keptDraft("ann", null)).toBeNull();
+});
+
+test("a start that had no answer is the same one after the page was read anew", () => {
+  const keys = new KeyOfBody();
+  const key = keys.of({ name: "x" });
+  keepDraft("ann", null, { text: "name: x", asked: keys.last });
+  const again = new KeyOfBody();
+  again.last = keptDraft("ann", null)?.asked ?? ["", ""];
+  expect(again.of({ name: "x" })).toBe(key);
+  expect(again.of({ name: "y" })).not.toBe(key);
+});
+
+test("who signs out leaves no draft to the next one", async () => {
+  keepDraft("ann", null, written);
+  vi.stubGlobal("fetch", () => Promise.resolve(new Response(null, { status: 204 })));
+  await signOut();
+  expect(there.size).toBe(0);
+});
+
+test("whose session has ended is nobody until the next one is known", () => {
+  signedOut.value = false;
+  caller.value = { name: "ann", role: "operator", session: null };
+  signedOut.value = true;
+  expect(caller.value).toBeNull();
+});
+
+test("a browser that keeps nothing forgets, and the page goes on", () => {
+  vi.stubGlobal("sessionStorage", {
+    getItem: () => null,
+    setItem: () => {
+      throw new DOMException("it is full", "QuotaExceededError");
+    },
+    removeItem: () => undefined,
+  });
+  keepDraft("ann", null, written);
+  expect(keptDraft("ann", null)).toBeNull();
+  vi.stubGlobal("sessionStorage", null);
+  forgetDraft();
+  expect(keptDraft("ann", null)).toBeNull();
+});
