@@ -20,6 +20,7 @@ RECORD_BYTES = 1 << 20  # of a record; what is longer is none
 ATTEMPT_BYTES = 64 << 20  # of one that holds a launch, or the names of all modules of a process
 OWNERS_ALONE, BY_UMASK = 0o600, 0o666  # who may use a new file: its owner, or whoever the umask lets
 _READ_BYTES = 64 << 10
+_LONG_NAME_BYTES, _LONG_NAME_KEPT = 220, 50  # a file system takes 255 bytes; 50 signs have 200 at most
 _to_text = json.JSONEncoder(separators=(",", ":")).encode
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -130,6 +131,8 @@ def put_in_place(draft: str, path: str) -> None:
 def draft_of(path: str) -> str:
     """Where ``path`` is written before it has its name: beside it, hidden, and by no other thread of the machine."""
     folder, _, name = path.rpartition("/")
+    if len(name) > _LONG_NAME_KEPT and len(os.fsencode(name)) > _LONG_NAME_BYTES:
+        name = name[:_LONG_NAME_KEPT]  # no two files are written by one thread at once
     draft = f".{name}.{get_native_id()}.tmp"
     return f"{folder}/{draft}" if folder else f"/{draft}" if path[:1] == "/" else draft
 

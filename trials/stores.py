@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 from _thread import get_native_id
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -208,16 +208,26 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-def upload(source: Path, location: str) -> None:
-    """Behind a URL, of a plain file; what arrived has the size of ``source``."""
+def _to_nobody() -> None: ...
+
+
+def upload(source: Path, location: str, *, moved: Callable[[], None] = _to_nobody) -> None:
+    """Behind a URL, of a plain file; what arrived has the size of ``source``. ``moved`` is called as bytes go."""
     fs, path = filesystem(location)
     with opened_file(source) as file:
         # By its descriptor: what a trial puts into its place meanwhile, a pipe without end, is not opened.
-        _within_folders(fs, path, lambda: fs.put_file(f"/proc/self/fd/{file.fileno()}", path))
+        told = {} if moved is _to_nobody else {"callback": _callback(moved)}
+        _within_folders(fs, path, lambda: fs.put_file(f"/proc/self/fd/{file.fileno()}", path, **told))
+        moved()
         fs.invalidate_cache()
         size, sent = fs.info(path)["size"], os.fstat(file.fileno()).st_size
     if size != sent:
         raise OSError(f"{size} of {sent} bytes arrived")
+
+
+def _callback(moved: Callable[[], None]) -> Any:
+    """As fsspec has it: it is told of each part."""
+    return import_module("fsspec.callbacks").Callback(hooks={"moved": lambda *_, **__: moved()})
 
 
 def _within_folders(fs: Any, path: str, put: Any) -> None:
@@ -276,8 +286,8 @@ def _take_place(draft: Path, target: Path) -> None:
         clear(old)
 
 
-def place(source: Path, target: Path) -> None:
-    """A copy of a file or a folder of files; durable, never half of it.
+def place(source: Path, target: Path, *, moved: Callable[[], None] = _to_nobody) -> None:
+    """A copy of a file or a folder of files; durable, never half of it. ``moved`` is called as bytes were copied.
 
     No second name of the same file: what damages one in place, a script or a disk, would have damaged both.
     """
@@ -288,10 +298,10 @@ def place(source: Path, target: Path) -> None:
         if source.is_dir():
             draft.mkdir()
             for path in source.iterdir():
-                copy_file(path, draft / path.name)
+                copy_file(path, draft / path.name, moved=moved)
             clear(target)
         else:
-            copy_file(source, draft)
+            copy_file(source, draft, moved=moved)
         put_in_place(str(draft), str(target))
     except OSError:
         clear(draft)
@@ -319,14 +329,14 @@ def drop_draft(draft: Path, *, now: float) -> None:
         clear(aside)
 
 
-def copy_file(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path, *, moved: Callable[[], None] = _to_nobody) -> None:
     """A new file with the bytes of a plain one, on the disk when this returns. Its blocks are shared where they can be:
 
     a file system that shares them makes a copy of them before it writes into one.
     """
     with opened_file(source) as reading, target.open("xb") as writing:
         if not clone(reading.fileno(), writing.fileno()):
-            _copy_bytes(reading.fileno(), writing.fileno())
+            _copy_bytes(reading.fileno(), writing.fileno(), moved)
         os.fsync(writing.fileno())  # what is not on the disk stays in the page cache
         for file in (reading, writing):  # nobody is to read them soon, and others' files are in the page cache
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -350,16 +360,17 @@ def opened_file(path: Path) -> BinaryIO:
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
-def _copy_bytes(reading: int, writing: int) -> None:
+def _copy_bytes(reading: int, writing: int, moved: Callable[[], None]) -> None:
     try:
         while os.copy_file_range(reading, writing, COPY_BYTES):
-            pass
+            moved()
     except OSError as error:
         if error.errno not in {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}:
             raise
         # Both go on where they are: between some file systems the kernel copies nothing by itself.
         while data := os.read(reading, COPY_BYTES):
             write_all(writing, data)
+            moved()
 
 
 def remove_at(location: str) -> None:

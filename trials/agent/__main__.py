@@ -28,10 +28,12 @@ from trials.agent.sharing.servers import DataServers
 from trials.agent.threads import OWN, Threads, leave
 from trials.agent.wake import WakeSocket
 from trials.agent.ways import HomeWay, Way
+from trials.files import is_full_disk
 from trials.processes.identity import boot_id
 from trials.wire.log_files import LOG_BYTES, OLDER_LOGS
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm, form_named
+from trials.wire.plain import ProtocolError
 from trials.wire.sockets import wake_socket_path
 
 IDLE_EXIT_S = 10.0
@@ -59,6 +61,8 @@ def main() -> int:
     add_join_options(parser)
     options = parser.parse_args()
     joined = join_of(parser, options)
+    if (fault := bounds.fault()) is not None:
+        parser.error(fault)
     os.environ[ENV_LOG_FORMAT] = options.log_format.value  # for what it starts
     own_umask = os.umask(PRIVATE_UMASK)
     home = Home(options.home)
@@ -67,27 +71,46 @@ def main() -> int:
         home.service_file = options.service_file.resolve()
     try:
         home.make()
-    except OSError as error:
-        parser.error(f"the home {home.path} cannot be made: {error.strerror}; give its user the right to, or another")
-    lock = os.open(home.agent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock = _locked(home)
+        if lock is None:
+            if joined is None:
+                return 0
+            parser.error(f"another agent serves the home {home.path} already; give this one a --home of its own")
+        home.drop_unsynced(boot_id())
+        drop_left(home)
         if joined is None:
-            return 0
-        parser.error(f"another agent serves the home {home.path} already; give this one a --home of its own")
-    home.drop_unsynced(boot_id())
-    drop_left(home)
-    if joined is None:
-        _leave_session()
-    _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)
-    agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
+            _leave_session()
+        _log_to(home.agent / "agent.log", options.log_format, aloud=joined is not None)
+        agent_id = plain_name(options.agent_id, what="agent id") if options.agent_id else home.agent_id()
+    except OSError as error:
+        parser.error(_unusable(home, error))
+    except ProtocolError as error:
+        parser.error(str(error))  # of its name
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # ``tuner agent join`` held it back
         threads = Threads()
         return leave(asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home), threads)), threads, OWN)
     except KeyboardInterrupt:  # before it serves; later it ends as at SIGTERM
         return EXIT_INTERRUPTED
+
+
+def _locked(home: Home) -> int | None:
+    """The lock of the one agent of the home; None where another one has it."""
+    lock = os.open(home.agent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _unusable(home: Home, error: OSError) -> str:
+    """For people: an agent that another user has started before leaves files that only that one may use."""
+    where = f"the home {home.path} cannot be used: {error.filename or 'a file of it'}: {error.strerror or error}"
+    if is_full_disk(error):
+        return f"{where}; make room there, or name another --home"
+    return f"{where}; give its user the right to, with all that is in it, or name another --home"
 
 
 def _leave_session() -> None:

@@ -25,9 +25,10 @@ from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.joined import fetch_secrets
 from trials.agent.moving.node_cache import NodeCache
+from trials.agent.moving.storing import StoreThreads
 from trials.agent.node_facts import FactsOfNode
 from trials.agent.parts import ReadyParts
-from trials.agent.removing import delete_checkpoint, remove_folders
+from trials.agent.removing import delete_checkpoint, remove_folders, remove_from
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
 from trials.agent.threads import LEAVE_S, in_own_thread
@@ -56,6 +57,7 @@ class Agent:
 
     def __init__(self, home: Home) -> None:
         self.home = home
+        self.storing = StoreThreads()
         self.store = CheckpointStore("")  # as the service says in its welcome
         self.held: dict[str, HeldAttempt] = {}
         self.on_held: Callable[[HeldAttempt], None] = lambda _: None
@@ -432,7 +434,7 @@ class Agent:
             give_parameters(folder, order.index, order.parameters)
 
     def delete_checkpoint(self, order: DeleteCheckpoint) -> None:
-        self._remove(delete_checkpoint(self.home, self.store, order))
+        self._remove(delete_checkpoint(self.home, self.store, order, self.storing))
 
     def remove_experiment(self, order: RemoveExperiment) -> None:
         self._remove(self._remove_experiment(order.experiment_id))
@@ -461,7 +463,7 @@ class Agent:
         ending = [task for task, of in self._ending_damaged.items() if of == experiment_id]
         await asyncio.gather(*ending, return_exceptions=True)
         await remove_folders(self.home, experiment_id)
-        await asyncio.to_thread(self.store.remove, self.store.location(experiment_id))
+        await remove_from(self.store, self.store.location(experiment_id), self.storing)
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
     def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -28,6 +29,21 @@ def resources(environ: Mapping[str, str] = os.environ) -> NodeResources:
     return NodeResources(
         cpus=int(environ.get(CPUS) or cpus), memory_bytes=int(environ.get(MEMORY_BYTES) or memory_bytes)
     )
+
+
+def fault(environ: Mapping[str, str] = os.environ) -> str | None:
+    """What is wrong with those variables, which nobody else has looked at; None if nothing."""
+    for name, is_whole in ((CPUS, True), (MEMORY_BYTES, True), (BANDWIDTH, False), (SERVICE_LOST_S, False)):
+        text = environ.get(name)
+        if not text:
+            continue
+        try:
+            number: float = int(text) if is_whole else float(text)
+        except ValueError:
+            number = -1.0
+        if not (1 if is_whole else 0) <= number < math.inf:
+            return f"the variable {name} is a {'whole number from 1 on' if is_whole else 'number'}, not {text!r:.100}"
+    return None
 
 
 def may_use(uuid: str, place: int, environ: Mapping[str, str] = os.environ) -> bool:

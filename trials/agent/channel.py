@@ -13,9 +13,10 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from trials.agent.agent import Agent
 from trials.agent.conversation import Conversation, OrderedToLeaveError, RefusedError
+from trials.agent.moving.joined import keep_sending_owed
 from trials.agent.patience import Patience
 from trials.agent.threads import in_own_thread
-from trials.agent.ways import OPEN_TIMEOUT_S, ServiceAddress, Way
+from trials.agent.ways import OPEN_TIMEOUT_S, ServiceAddress, TokenFileError, Way
 from trials.wire.addresses import ACTIVE_HEADER
 from trials.wire.limits import MESSAGE_LIMIT_BYTES
 from trials.wire.messages import Welcome
@@ -113,13 +114,14 @@ class Channel:
         """One connection from beginning to end."""
         uri = f"ws{address.url.removeprefix('http').rstrip('/')}/api/v1/agents/{self._agent_id}/channel"
         try:
+            token = self._way.token()  # first: without one, no connection is to be closed again
             tls, host = self._way.tls(address), urlsplit(address.url).hostname
             connecting = _ConnectHere(
                 uri,
                 sock=await in_own_thread(self._way.opened, address),
                 ssl=tls,
                 server_hostname=None if tls is None else host,
-                additional_headers={"Authorization": f"Bearer {self._way.token()}"},
+                additional_headers={"Authorization": f"Bearer {token}"},
                 proxy=None,  # a proxy for the web is not the way to the service of this node
                 compression=None,
                 open_timeout=OPEN_TIMEOUT_S,
@@ -128,11 +130,14 @@ class Channel:
             )
             async with connecting as connection:
                 talk = Conversation(self._agent, connection, agent_id=self._agent_id, on_welcome=self._welcomed)
-                following = asyncio.ensure_future(self._follow(connection, address))
+                beside = [asyncio.ensure_future(self._follow(connection, address))]
+                if self._agent.facts.is_joined:
+                    beside.append(asyncio.ensure_future(keep_sending_owed(self._agent.home)))
                 try:
                     await talk.run()
                 finally:
-                    following.cancel()
+                    for one in beside:
+                        one.cancel()
             return Outcome.TALKED
         except RefusedError as error:
             logger.error("refused", extra={"url": address.url, "reason": error})
@@ -145,6 +150,8 @@ class Channel:
                 logger.info("sent_on_by_a_standby", extra={"url": address.url, "to": self._way.address()})
                 return Outcome.SENT_ON
             logger.warning("not_let_in", extra={"url": address.url, "why": _why(error)})
+        except TokenFileError as error:
+            logger.warning("token_not_sent", extra={"url": address.url, "why": error})
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("not_connected", extra={"url": address.url, "error": repr(error)})
         finally:

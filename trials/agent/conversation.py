@@ -105,7 +105,7 @@ class Conversation:
         self._not_understood = 0
         self._sending = asyncio.Lock()
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
-        self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob)
+        self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob, threads=agent.storing)
         self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
         self._outputs = OutputsCollector(send=self._send)
         self._pumps: dict[str, asyncio.Task[None]] = {}

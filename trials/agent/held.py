@@ -71,11 +71,11 @@ class HeldAgent:
         self._started_at = now
 
     def deliver(self, limit_s: float) -> bool:
-        """Until the service was told the end of every attempt; whether it was."""
+        """Until the service was told the end of every attempt, and has what they wrote; whether it was."""
         from trials.agent.home import Home
 
         deadline, home = time.monotonic() + limit_s, Home(self._home)
-        while home.live():
+        while home.live() or home.owed_logs():
             if time.monotonic() >= deadline or self.look() is not None:
                 return False
             time.sleep(_POLL_S)

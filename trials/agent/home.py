@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from trials.files import ATTEMPT_BYTES, open_file, write_atomically
 from trials.stores import clear, matching
@@ -27,6 +28,14 @@ def plain_name(text: str, *, what: str) -> str:
     if not _NAME.fullmatch(text):
         raise ProtocolError(f"{what} {text!r} is no name of letters, digits, '.', '_' and '-'")
     return text
+
+
+class OwedLogs(NamedTuple):
+    """``folder``: of the attempt that wrote them; None where it was removed."""
+
+    nonce: str
+    folder: Path | None
+    since: float
 
 
 class Home:
@@ -49,6 +58,7 @@ class Home:
         self.umask: int | None = None  # of trials, where it is another than the agent's
         self._live = self.agent / "live"
         self._ended = self.agent / "ended"
+        self._owed = self.agent / "owed"
 
     def make(self) -> None:
         own = (self.code, self.incoming, self.assets, self.references, self.forks, self._live, self._ended)
@@ -72,7 +82,8 @@ class Home:
                 with suppress(OSError):
                     remove_whatever(folder)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(str(mark), boot.encode())
+        with suppress(OSError):  # on a full disk they are fetched once more after the next start
+            write_atomically(str(mark), boot.encode())
 
     def agent_id(self) -> str:
         """Of this home: made up once, then the same for ever."""
@@ -137,6 +148,23 @@ class Home:
         with suppress(FileNotFoundError):
             os.replace(live, f"{self._ended}/{nonce}")  # noqa: PTH105
             os.unlink(live)  # noqa: PTH108  still there where both were names of one file: then replacing does nothing
+
+    def owe_logs(self, nonce: str, folder: Path) -> None:
+        """What the attempt wrote is still to be sent to the service, by this agent or a later one."""
+        self._owed.mkdir(mode=0o700, exist_ok=True)
+        path = f"{self._owed}/{plain_name(nonce, what='nonce')}"
+        write_atomically(path, str(folder.relative_to(self.path)).encode(), durable=True)
+
+    def owed_logs(self) -> list[OwedLogs]:
+        """The oldest first."""
+        found = []
+        for path in matching(self._owed, "[!.]*"):
+            with suppress(OSError):  # it was sent meanwhile
+                found.append(OwedLogs(path.name, self._indexed(path), path.stat().st_mtime))
+        return sorted(found, key=lambda owed: owed.since)
+
+    def owe_no_logs(self, nonce: str) -> None:
+        (self._owed / nonce).unlink(missing_ok=True)
 
     def remove_experiment(self, experiment_id: str) -> None:
         """Its folders, and the names by which they were found."""

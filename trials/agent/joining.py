@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import ssl
 from pathlib import Path
 
 from trials.agent import bounds
 from trials.agent.home import Home
-from trials.agent.ways import JoinedWay, ToldWay, join_fault
+from trials.agent.ways import JoinedWay, TokenFileError, ToldWay, join_fault, token_in
 from trials.wire.nodes import LABEL, LABELS_LIMIT
 
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([kmgt]?)(i?)b?")
@@ -60,13 +61,27 @@ def join_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Joi
         parser.error(
             "--join needs --token-file F: `tuner token add NAME --role agent --file F`, where the service is, makes it"
         )
-    for what, file in (("token", options.token_file), ("certificates", options.ca)):
-        if file is not None and not os.access(file, os.R_OK):
-            parser.error(f"the file of the {what}, {file}, cannot be read by this user")
+    try:
+        token_in(options.token_file)
+    except TokenFileError as error:
+        parser.error(str(error))
+    if options.ca is not None and (why := _no_certificates(options.ca)) is not None:
+        parser.error(f"the file of the certificates, {options.ca}, cannot be used: {why}")
     urls = tuple(url.rstrip("/") for url in options.join)
     if fault := join_fault(urls, may_be_plain=options.insecure_network):
         parser.error(fault)
     return JoinedWay(urls, token_file=options.token_file.resolve(), ca=options.ca)
+
+
+def _no_certificates(file: Path) -> str | None:
+    """Why nobody can be known by what is in the file; None where somebody can."""
+    try:
+        ssl.create_default_context(cafile=str(file))
+    except ssl.SSLError:
+        return "it holds no certificates in PEM"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _label(text: str) -> str:

@@ -29,6 +29,7 @@ LEAST_FREE_BYTES = 64 << 20
 LEAST_FREE_SHARE = 16
 LOOK_S = 5.0  # between two looks at the disk
 TOLD_S = 60.0  # how much is free is told so often, even where nothing else changes
+CLOCK_SET_S = 1.0  # by less a clock may differ from the one that nobody sets
 PROBE = "probe"
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 logger = logging.getLogger(__name__)
@@ -110,12 +111,17 @@ class FactsOfNode:
         return self._told
 
     def news(self, found: NodeFacts) -> NodeFacts | None:
-        """What of ``found`` is to be told; None where nothing of it has changed since it was told, or not for long."""
-        told = self._told
-        is_old = time.monotonic() - self._told_at >= TOLD_S
-        if told is not None and told.trouble == found.trouble and not is_old:
-            return None
-        self._told, self._told_at = found, time.monotonic()
+        """What of ``found`` is to be told; None where nothing of it has changed since it was told, or not for long.
+
+        A clock that was set is told at once: the times of reports are corrected by what was told last.
+        """
+        told, now = self._told, time.monotonic()
+        passed_s = now - self._told_at
+        if told is not None and told.trouble == found.trouble and passed_s < TOLD_S:
+            was_set = abs(found.clock - told.clock - passed_s) >= CLOCK_SET_S
+            if not was_set:
+                return None
+        self._told, self._told_at = found, now
         return found
 
     async def keep_told(self, send: Callable[[Message], Awaitable[None]]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import suppress
+from pathlib import Path
 
 from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
 from trials.files import ATTEMPT_BYTES, read_json, write_atomically
+from trials.stores import opened_file
 from trials.wire.files import FILE_ATTEMPT
 from trials.wire.messages import Stop
 
@@ -26,7 +28,7 @@ class Patience:
     def __init__(self, home: Home) -> None:
         self._path = home.agent / FILE_SERVICE_LOST
         self._told: set[str] = set()
-        self.limit_s = _read(self._path.read_text(encoding="utf-8")[:NUMBER_BYTES]) if self._path.is_file() else None
+        self.limit_s = _kept_in(self._path)
 
     def welcomed(self, limit_s: float | None) -> None:
         """There is a service, and this is what it says. Where that cannot be kept, this agent knows it all the same."""
@@ -53,6 +55,14 @@ def _grace_s(held: HeldAttempt) -> float:
     spec = (read_json(f"{held.folder}/{FILE_ATTEMPT}", limit=ATTEMPT_BYTES) or {}).get("spec")
     grace_s = spec.get("stop_grace_s") if isinstance(spec, dict) else None
     return float(grace_s) if isinstance(grace_s, int | float) else DEFAULT_GRACE_S
+
+
+def _kept_in(path: Path) -> float | None:
+    try:
+        with opened_file(path) as file:
+            return _read(file.read(NUMBER_BYTES).decode("ascii", "replace"))
+    except OSError:  # there is none, or it cannot be read: the next welcome says it again
+        return None
 
 
 def _read(text: str) -> float | None:

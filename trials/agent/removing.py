@@ -7,6 +7,7 @@ import logging
 
 from trials.agent.home import Home
 from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.storing import StoreThreads
 from trials.wire.messages import DeleteCheckpoint
 
 PAUSES_S = (0.1, 0.5, 2.0, 10.0)  # before they are tried again
@@ -25,7 +26,7 @@ async def remove_folders(home: Home, experiment_id: str) -> None:
     await asyncio.to_thread(home.remove_experiment, experiment_id)
 
 
-async def delete_checkpoint(home: Home, store: CheckpointStore, order: DeleteCheckpoint) -> None:
+async def delete_checkpoint(home: Home, store: CheckpointStore, order: DeleteCheckpoint, threads: StoreThreads) -> None:
     """The file here, and what was put into the store: also by an agent that is away, if its place is told.
 
     Nothing where the attempt has saved the same again since: its report, which is on its way, names the same file.
@@ -42,4 +43,9 @@ async def delete_checkpoint(home: Home, store: CheckpointStore, order: DeleteChe
             logger.warning("checkpoint_not_removed", extra=fields)
         places.add(store.location(f"{folder.relative_to(home.attempts)}/{order.name}"))
     for place in filter(None, places):
-        await asyncio.to_thread(store.remove, place)
+        await remove_from(store, place, threads)
+
+
+async def remove_from(store: CheckpointStore, place: str, threads: StoreThreads) -> None:
+    """One file or folder; StoreError where that cannot be done."""
+    await threads.run(lambda _: store.remove(place), root=store.root)

@@ -7,6 +7,7 @@ that others hold is joined, too, by a file in which they write where the service
 
 from __future__ import annotations
 
+import codecs
 import json
 import socket
 import ssl
@@ -16,11 +17,18 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from trials.agent.home import Home
+from trials.stores import opened_file
 from trials.wire.addresses import PORTS, address_told, is_loopback, parts_of
 from trials.wire.peers import require_peer
 from trials.wire.plain import ProtocolError
 
 OPEN_TIMEOUT_S = 5.0
+TOKEN_FILE_BYTES = 4_096  # a longer one holds something else
+_HOW_TO_MAKE_ONE = "`tuner token add NAME --role agent --file F`, where the service is, writes one"
+
+
+class TokenFileError(OSError):
+    """The file holds no token that could be sent; the text says which file, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +78,7 @@ class HomeWay:
         return service_address(self._home)
 
     def token(self) -> str:
-        return self._token_file.read_text(encoding="utf-8").strip()
+        return token_in(self._token_file)
 
     def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
         """What a service of this machine says stays in it; the kernel has said who it is."""
@@ -135,7 +143,7 @@ class JoinedWay:
         return ServiceAddress(url=self._told or self.urls[self._at % len(self.urls)])
 
     def token(self) -> str:
-        return self.token_file.read_text(encoding="utf-8").strip()
+        return token_in(self.token_file)
 
     def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
         if urlsplit(address.url).scheme != "https":
@@ -155,6 +163,24 @@ class JoinedWay:
             return False
         self._told = address_told(told, by=self.urls[self._at % len(self.urls)])
         return self._told is not None
+
+
+def token_in(path: Path) -> str:
+    """What stands in the file, without spaces, line ends and the mark of UTF-8 around it. TokenFileError."""
+    try:
+        with opened_file(path) as file:
+            data = file.read(TOKEN_FILE_BYTES + 1)
+    except OSError as error:
+        raise TokenFileError(f"the token file {path} cannot be read: {error.strerror}") from error
+    token = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").strip()
+    if not token:
+        raise TokenFileError(f"the token file {path} is empty: {_HOW_TO_MAKE_ONE}")
+    if len(data) > TOKEN_FILE_BYTES or not (token.isascii() and token.isprintable()) or " " in token:
+        raise TokenFileError(
+            f"the token file {path} holds no token, which is one word of letters, digits, - and _ in plain text: "
+            f"{_HOW_TO_MAKE_ONE}"
+        )
+    return token
 
 
 def _connected_to(address: ServiceAddress) -> socket.socket:

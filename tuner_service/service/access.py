@@ -38,7 +38,7 @@ def read_or_make_token(file: Path) -> str:
         _make(file)
         if file.stat().st_mode & 0o077:
             file.chmod(TOKEN_FILE_MODE)
-        token = file.read_text(encoding="utf-8").strip()
+        token = file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as exc:
         raise StorageError(f"the token file {file} cannot be used: {exc.strerror}; make its folder writable") from exc
     if not token:

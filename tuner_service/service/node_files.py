@@ -58,6 +58,7 @@ PARTS = "parts"  # of uploads, in the folder of what nodes send
 PART_KEPT_S = 86_400.0  # of one that nobody went on with
 CHECKPOINT_BYTES_LIMIT = 1 << 40
 LOG_BYTES_LIMIT = 64 << 20  # of one stream
+NUMBER_DIGITS = 9  # of a trial's
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NAME = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # of a checkpoint
 _FOLDER = re.compile(r"([0-9]{1,9})-(.{1,128})")  # of an attempt: its number and its nonce
@@ -160,6 +161,11 @@ class NodeFiles:
         for area, root in self._roots.items():
             if path.startswith(f"{root}/"):
                 return replace(reference, path=remote(area, path.removeprefix(f"{root}/")))
+        for area, mark in ((CHECKPOINTS, f"/{RECEIVED}/{CHECKPOINTS}/"), (OWN, "/checkpoints/")):
+            # As the home was called before it was moved, or restored somewhere else.
+            _, is_marked, rest = path.rpartition(mark)
+            if is_marked and _fault(rest) is None and (self._roots[area] / rest).exists():
+                return replace(reference, path=remote(area, rest))
         return reference
 
     def incoming(self, location: str, key: AttemptKey, nonce: str, *, is_joined: bool) -> str | None:
@@ -259,7 +265,7 @@ class NodeFiles:
                 self._require_attempt(agent_id, path)
                 target, limit = self._roots[CHECKPOINTS] / path, CHECKPOINT_BYTES_LIMIT
             case "logs" if _is_sent(stream_from(path.rsplit("/", 1)[-1])[0]):
-                self._require_attempt(agent_id, path)
+                self._require_attempt(agent_id, path, may_have_ended=True)  # there was no room for them before
                 target, limit = self._received / LOGS / path, LOG_BYTES_LIMIT
             case _:
                 raise NotFoundError("place for a file", f"{area}/{path}")
@@ -348,16 +354,22 @@ class NodeFiles:
         if not any(one.key.experiment_id == experiment_id for one in self._queries.live_attempts_of(agent_id)):
             raise NotAllowedError(f"agent {agent_id!r} runs no trial of experiment {experiment_id!r:.100} now")
 
-    def _require_attempt(self, agent_id: str, path: str) -> None:
+    def _require_attempt(self, agent_id: str, path: str, *, may_have_ended: bool = False) -> None:
         """``path`` begins EXPERIMENT/NUMBER/ATTEMPT-NONCE/, and that attempt, or its part of that nonce, runs on the
-        agent."""
+        agent, or did where it ``may_have_ended``."""
         experiment_id, number, folder = [*path.split("/"), "", "", ""][:3]
         if (named := _FOLDER.fullmatch(folder)) is not None:
-            for attempt in self._queries.live_attempts_of(agent_id):
+
+            def is_it(attempt: Attempt) -> bool:
                 key = attempt.key
-                is_it = (key.experiment_id, str(key.number), str(key.attempt)) == (experiment_id, number, named[1])
-                if is_it and attempt.is_held_by(agent_id, named[2]):
-                    return
+                is_named = (key.experiment_id, str(key.number), str(key.attempt)) == (experiment_id, number, named[1])
+                return is_named and attempt.is_held_by(agent_id, named[2])
+
+            if any(map(is_it, self._queries.live_attempts_of(agent_id))):
+                return
+            is_number = number.isascii() and number.isdecimal() and len(number) <= NUMBER_DIGITS
+            if may_have_ended and is_number and any(map(is_it, self._queries.attempts(experiment_id, int(number)))):
+                return
         raise NotAllowedError(f"agent {agent_id!r} runs no attempt {path!r:.200}")
 
     def _require_secret(self, agent_id: str, name: str) -> None:

@@ -39,6 +39,13 @@ def test_an_empty_token_file_is_no_token(tmp_path: Path) -> None:
         read_or_make_token(tmp_path / "token")
 
 
+def test_a_file_that_is_no_text_is_no_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(MINE.encode("utf-16"))
+
+    with pytest.raises(StorageError, match="characters that no header takes"):
+        read_or_make_token(tmp_path / "token")
+
+
 def test_a_folder_that_cannot_hold_a_token_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 

@@ -15,11 +15,12 @@ import pytest
 
 from tests.api_service import ApiService, an_api_service
 from tests.builders import a_trial, an_attempt
+from trials.wire.launch import CheckpointRef
 from trials.wire.limits import LOG_INLINE_BYTES
 from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import NotAllowedError, NotFoundError
-from tuner_service.domain.trial import Attempt, Part, TrialStatus
+from tuner_service.domain.trial import Attempt, AttemptStatus, Part, TrialStatus
 from tuner_service.service import node_files
 from tuner_service.service.node_files import PART_KEPT_S, PARTS, UNKNOWN, NodeFiles, Upload, lineages_of, logs_in
 
@@ -59,6 +60,43 @@ def test_each_node_of_a_trial_of_several_sends_the_logs_of_its_own_part(tmp_path
         upload.target.write_bytes(b"x")
         assert files.log_of(replace(attempt, nonce=f"n{node}"), f"stdout-{node}") == upload.target
         assert files.log_of(replace(attempt, nonce=f"n{node}"), "stdout") is None
+
+
+def test_checkpoints_of_a_home_that_was_moved_are_found_at_its_new_place(tmp_path: Path) -> None:
+    files = NodeFiles(tmp_path, Mock(), checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+    place = "e/1/1-n/s1-abc.ckpt"
+    (tmp_path / "nodes/checkpoints" / place).mkdir(parents=True)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / DIGEST).touch()
+
+    def named(path: str) -> str | None:
+        return files._named(CheckpointRef(digest=DIGEST, step=1, size=1, path=path)).path
+
+    assert named(f"/before/nodes/checkpoints/{place}") == f"tuner:///checkpoints/{place}"
+    assert named(f"/before/checkpoints/{DIGEST}") == f"tuner:///own/{DIGEST}"
+    for gone in ("/before/nodes/checkpoints/e/2/1-n/x", f"/before/checkpoints/{'b' * 64}", "/before/checkpoints/../x"):
+        assert named(gone) == gone
+
+
+def test_the_logs_of_an_attempt_that_has_ended_may_come_later_and_nothing_else_of_it(tmp_path: Path) -> None:
+    api = an_api_service()
+    attempt = a_running_attempt(api)
+    ended = Changes()
+    ended.attempts[attempt.key] = replace(attempt, status=AttemptStatus.EXITED)
+    api.store.commit(ended)
+    files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+    place = f"{attempt.key.experiment_id}/{attempt.key.number}/{attempt.key.attempt}-n1"
+
+    assert files.upload("agent-1", "logs", f"{place}/stdout", size=1, digest=DIGEST)
+    for agent, area, path in (
+        ("agent-2", "logs", f"{place}/stdout"),
+        ("agent-1", "logs", f"{place[:-1]}2/stdout"),
+        ("agent-1", "logs", f"{attempt.key.experiment_id}/{'9' * 30}/1-n1/stdout"),
+        ("agent-1", "logs", f"{attempt.key.experiment_id}/x/1-n1/stdout"),
+        ("agent-1", "checkpoints", f"{place}/s1-abc.ckpt"),
+    ):
+        with pytest.raises(NotAllowedError, match="runs no attempt"):
+            files.upload(agent, area, path, size=1, digest=DIGEST)
 
 
 def test_what_an_attempt_wrote_is_kept_of_its_own_agent_and_may_come_again(tmp_path: Path) -> None:

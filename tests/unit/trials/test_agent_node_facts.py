@@ -6,6 +6,8 @@ import asyncio
 import errno
 import os
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,19 @@ def test_what_changes_is_news_and_what_does_not_is_none(home: Home) -> None:
     news = facts.news(facts.now())
     assert news is not None
     assert (news.trouble, news.free_bytes) == ("", 1 << 30)
+
+
+@pytest.mark.parametrize(("by_s", "is_told"), [(0.0, False), (0.5, False), (3_600.0, True), (-3_600.0, True)])
+def test_a_clock_that_was_set_is_told_at_once(by_s: float, is_told: bool, home: Home) -> None:
+    facts = FactsOfNode(home, room=lambda _: (1 << 30, 1 << 40))
+    told = facts.taken_as_told()
+    passed_s = time.monotonic() - facts._told_at
+
+    news = facts.news(replace(told, clock=told.clock + passed_s + by_s))
+
+    assert (news is not None) is is_told
+    if news is not None:
+        assert facts.news(news) is None, "once"
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EDQUOT])

@@ -15,6 +15,7 @@ import pytest
 from trials.agent.agent import Agent
 from trials.agent.home import Home
 from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.storing import StoreThreads
 from trials.agent.removing import delete_checkpoint
 from trials.checkpoints.file_format import Image
 from trials.checkpoints.verified_files import write_image
@@ -135,7 +136,7 @@ def test_a_checkpoint_that_was_saved_again_stays_where_the_order_to_remove_the_f
 
     def removed(record: CheckpointRecord) -> list[bool]:
         order = DeleteCheckpoint(nonce="n1", name=record.name, location=str(put), saved_at=record.at)
-        asyncio.run(delete_checkpoint(home, store, order))
+        asyncio.run(delete_checkpoint(home, store, order, StoreThreads()))
         return [not file.exists(), not put.exists()]
 
     assert removed(first) == [False, False]

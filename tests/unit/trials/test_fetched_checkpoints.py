@@ -333,3 +333,17 @@ def test_a_folder_whose_manifest_is_none_is_damaged(tmp_path: Path, manifest: by
     entry = listed_of(home, CheckpointRef(digest=digest, step=3, size=1, path=str(tmp_path / "store")))
 
     assert (entry["file"], entry["damaged"]) == ("", True)
+
+
+@pytest.mark.parametrize("place", [f"checkpoints/{DIGEST}", "nodes/checkpoints/e/1/1-n1/s1.ckpt"])
+def test_a_checkpoint_is_found_in_a_home_that_was_moved_since(place: str, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    kept = tmp_path / place
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(WEIGHTS)
+    reference = CheckpointRef(digest=DIGEST, step=1, size=len(WEIGHTS), path=f"/before/{place}")
+
+    found = restoring._local(home, home.attempts / "e" / "1" / "2-n2", reference)
+
+    assert found.path == kept

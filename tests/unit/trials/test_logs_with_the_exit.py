@@ -67,7 +67,10 @@ def test_what_ranks_wrote_comes_before_what_all_did_and_that_of_many_before_the_
 @pytest.mark.parametrize("is_joined", [True, False])
 def test_the_exit_brings_them_to_a_service_that_shares_no_folder(is_joined: bool, tmp_path: Path) -> None:
     agent: Any = SimpleNamespace(
-        held={}, facts=SimpleNamespace(is_joined=is_joined), home=SimpleNamespace(incoming=tmp_path)
+        held={},
+        facts=SimpleNamespace(is_joined=is_joined),
+        home=SimpleNamespace(incoming=tmp_path),
+        storing=None,
     )
     conversation = Conversation(agent, None, agent_id="a", on_welcome=lambda _: None)  # type: ignore[arg-type]
 

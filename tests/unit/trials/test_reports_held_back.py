@@ -32,6 +32,7 @@ class Scene:
         self.settled: list[str] = []
         agent: Any = SimpleNamespace(
             facts=SimpleNamespace(is_joined=False),
+            storing=None,
             home=SimpleNamespace(incoming=folder),
             devices=SimpleNamespace(settle=self._settle),
             held={},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,16 +38,23 @@ class CheckpointStore:
         """Whether ``location`` is one of this store; nothing is of the store without a name, which keeps none."""
         return self.is_named and location.startswith(f"{self._root}/") and ".." not in location.split("/")
 
-    def put(self, source: Path, name: str) -> str:
-        """Copy a file, or a folder of files, and say where it is. It is on the disk of the store when this returns."""
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def put(self, source: Path, name: str, *, moved: Callable[[], None] = lambda: None) -> str:
+        """Copy a file, or a folder of files, and say where it is. It is on the disk of the store when this returns.
+
+        ``moved`` is called again and again while bytes arrive there.
+        """
         location = self.location(name)
         with explained(location):
             if is_url(location):
                 for path in _files_of(source):
-                    upload(path, location if path == source else f"{location}/{path.name}")
+                    upload(path, location if path == source else f"{location}/{path.name}", moved=moved)
             else:
                 self._look_for_drafts()
-                place(source, Path(location))
+                place(source, Path(location), moved=moved)
         return location
 
     def remove(self, location: str) -> None:

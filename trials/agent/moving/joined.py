@@ -7,16 +7,19 @@ import base64
 import logging
 import os
 import re
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
 from trials.agent.moving.blobs import HALF, ConnectionLostError
+from trials.agent.rounds import one_round
+from trials.files import is_full_disk
 from trials.processes.logs import read_log
-from trials.stores import StoreError, clear, fetch, upload
+from trials.stores import BrokenOffError, StoreError, clear, fetch, upload
 from trials.wire.files import FILE_RESOURCES
 from trials.wire.limits import LOG_INLINE_BYTES, RESOURCES_BYTES
 from trials.wire.log_streams import RANK_STREAMS_INLINE, STREAMS, file_of, name_from, stream_in
@@ -31,10 +34,27 @@ RANK_STREAMS_LIMIT = 2_000  # those that a trial has more, by files of its own m
 ATTEMPTS = 3
 PAUSE_S = 1.0
 SENT_AT_ONCE = 4  # files of an output
+OWED_PAUSE_S = 60.0  # between two looks whether the service has room again
+OWED_S = 7 * 86_400.0
+OWED_LIMIT = 1_000  # attempts
 logger = logging.getLogger(__name__)
 
 
-def short_logs(held: HeldAttempt) -> dict[str, str]:
+class Written(Protocol):
+    """An attempt, as far as what it wrote goes."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def nonce(self) -> str: ...
+
+
+class _Wrote(NamedTuple):
+    folder: Path
+    nonce: str
+
+
+def short_logs(held: Written) -> dict[str, str]:
     """What the attempt wrote, by stream, in base64: to go with its exit. Long streams are left out.
 
     What each rank wrote comes first, here and before: once the log of all is there, a rank without one has written
@@ -49,12 +69,12 @@ def short_logs(held: HeldAttempt) -> dict[str, str]:
     return found | ({STREAM: base64.b64encode(used).decode("ascii")} if used else {})
 
 
-async def collect_long_logs(home: Home, held: HeldAttempt) -> None:
-    """What ``short_logs`` leaves out is at the service when this returns, as far as that can be done."""
-    short = short_logs(held)
-    for stream in (*_streams_of_ranks(held.folder), *STREAMS):
-        if stream in short:
-            continue
+async def collect_long_logs(home: Home, held: Written) -> None:
+    """What ``short_logs`` leaves out is at the service when this returns, as far as that can be done.
+
+    What the service has no room for, or cannot be reached with, is owed: the end of the trial does not wait for it.
+    """
+    for stream in _long_streams(held):
         for attempt in range(ATTEMPTS):
             try:
                 await asyncio.to_thread(_send_log, home, held, stream)
@@ -63,6 +83,62 @@ async def collect_long_logs(home: Home, held: HeldAttempt) -> None:
                 logger.warning("log_not_collected", extra={"nonce": held.nonce, "stream": stream, "error": error})
                 if attempt + 1 < ATTEMPTS:
                     await asyncio.sleep(PAUSE_S * 2**attempt)
+                elif _may_go_later(error):
+                    await asyncio.to_thread(_owe, home, held)
+                    return  # with all that follows
+
+
+def _may_go_later(error: OSError) -> bool:
+    return isinstance(error, BrokenOffError) or is_full_disk(error)
+
+
+def _owe(home: Home, held: Written) -> None:
+    try:
+        home.owe_logs(held.nonce, held.folder)
+    except OSError as error:
+        logger.error("logs_given_up", extra={"nonce": held.nonce, "error": error})
+
+
+async def keep_sending_owed(home: Home) -> None:
+    """For as long as there is a connection."""
+    while True:
+        await asyncio.sleep(OWED_PAUSE_S)
+        with one_round("owed logs"):
+            await send_owed_logs(home, now=time.time())
+
+
+async def send_owed_logs(home: Home, *, now: float) -> None:
+    """Those that the service has room for now. They stay where they were written, and are owed no longer than OWED_S;
+
+    of very many, the oldest are given up.
+    """
+    owed = await asyncio.to_thread(home.owed_logs)
+    for place, (nonce, folder, since) in enumerate(owed):
+        if folder is None or now - since > OWED_S or len(owed) - place > OWED_LIMIT:
+            logger.warning(
+                "logs_given_up", extra={"nonce": nonce, "error": "they were removed, or had to wait too long"}
+            )
+        else:
+            try:
+                await asyncio.to_thread(_send_long_logs, home, _Wrote(folder, nonce))
+            except OSError as error:
+                if _may_go_later(error):
+                    return  # the others would be told the same
+                logger.warning("logs_given_up", extra={"nonce": nonce, "error": error})
+            else:
+                logger.info("owed_logs_sent", extra={"nonce": nonce})
+        home.owe_no_logs(nonce)
+
+
+def _send_long_logs(home: Home, wrote: Written) -> None:
+    for stream in _long_streams(wrote):
+        _send_log(home, wrote, stream)
+
+
+def _long_streams(wrote: Written) -> list[str]:
+    """Those of ranks before those of all, as in ``short_logs``."""
+    short = short_logs(wrote)
+    return [stream for stream in (*_streams_of_ranks(wrote.folder), *STREAMS) if stream not in short]
 
 
 def _streams_of_ranks(folder: Path) -> list[str]:
@@ -74,7 +150,7 @@ def _streams_of_ranks(folder: Path) -> list[str]:
     return [stream for name in names if (stream := stream_in(name)) is not None][:RANK_STREAMS_LIMIT]
 
 
-def _send_log(home: Home, held: HeldAttempt, stream: str) -> None:
+def _send_log(home: Home, held: Written, stream: str) -> None:
     data, end, _ = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_BYTES)
     name = name_from(stream, end - len(data))  # whoever has read up to some offset goes on there
     draft = home.agent / f"{HALF}{held.nonce}-{stream}"

@@ -8,12 +8,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
 from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.storing import StoreHangsError, StoreThreads
 from trials.agent.spool import Batch
 from trials.files import is_in_the_way, open_file
 from trials.stores import StoreUnusableError, place
@@ -40,8 +42,16 @@ class SendBlob(Protocol):
 class CheckpointOffers:
     """On one connection. The service answers each offer once the bytes are on its disk."""
 
-    def __init__(self, home: Home, *, send: Callable[[Message], Awaitable[None]], send_blob: SendBlob) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        send: Callable[[Message], Awaitable[None]],
+        send_blob: SendBlob,
+        threads: StoreThreads | None = None,
+    ) -> None:
         self._home = home
+        self._threads = threads or StoreThreads()
         self._send = send
         self._send_blob = send_blob
         self._waiting: dict[str, asyncio.Future[BlobStored]] = {}
@@ -101,13 +111,16 @@ class CheckpointOffers:
         return location
 
     async def _put(self, path: Path, where: str, record: CheckpointRecord) -> str | None:
-        """Its digest is not looked at: whoever restores it does, and 200 MB take a core for 0.1 s."""
+        """Its digest is not looked at: whoever restores it does, and 200 MB take a core for 0.1 s.
+
+        Of a store that hangs the reports wait no longer than for one that answers slowly; they go without its bytes.
+        """
+        store, here = self.store, partial(self._keep_here, path, record.digest)
+        put = partial(_put_into, store, path, where) if store.is_named else here
         for attempt in range(STORE_ATTEMPTS):
             try:
-                if not self.store.is_named:
-                    return await asyncio.to_thread(self._keep_here, path, record.digest)
-                return await asyncio.to_thread(self.store.put, path, where)
-            except StoreUnusableError as error:
+                return await self._threads.run(put, root=store.root or str(self._home.checkpoints), size=record.size)
+            except (StoreUnusableError, StoreHangsError) as error:
                 logger.error("checkpoint_not_put", extra={"path": path, "error": error})
                 return None
             except OSError as error:
@@ -119,11 +132,11 @@ class CheckpointOffers:
                 await asyncio.sleep(STORE_PAUSE_S * 2**attempt)
         return None
 
-    def _keep_here(self, path: Path, digest: str) -> str:
+    def _keep_here(self, path: Path, digest: str, moved: Callable[[], None]) -> str:
         """A copy in the home folder's own store."""
         target = self._home.checkpoints / digest
         if not target.exists():
-            place(path, target)
+            place(path, target, moved=moved)
         return str(target)
 
     async def _store(self, data: bytes, record: CheckpointRecord) -> bool:
@@ -158,6 +171,10 @@ class CheckpointOffers:
                 waiting.set_exception(TimeoutError("it was not sent"))
                 waiting.exception()  # it may be that nobody else waits
             raise
+
+
+def _put_into(store: CheckpointStore, path: Path, name: str, moved: Callable[[], None]) -> str:
+    return store.put(path, name, moved=moved)
 
 
 def step_of_checkpoint(lines: Sequence[str]) -> int | None:

@@ -19,9 +19,11 @@ from trials.files import to_json, write_atomically
 from trials.stores import StoreError, clear, fetch, is_url, matching
 from trials.wire.files import FILE_RESTORE, FOLDER_CHECKPOINTS
 from trials.wire.launch import CheckpointRef
+from trials.wire.paths import path_fault
 
 # By where it goes: what several trials of a node want is fetched by one after the other, so once.
 _fetching: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+IN_HOME = ("nodes/checkpoints", "checkpoints")  # where large ones are kept that are in no store
 logger = logging.getLogger(__name__)
 
 
@@ -93,6 +95,11 @@ def _candidates(home: Home, attempt: Path, reference: CheckpointRef) -> Iterator
     yield from sorted(matching(experiment, f"*/*/{FOLDER_CHECKPOINTS}/*-{reference.digest[:12]}.ckpt"))
     if reference.path and not is_url(reference.path):
         yield Path(reference.path)
+        for folder in IN_HOME:  # the home may have been moved, or restored somewhere else, since that was written down
+            _, is_marked, rest = reference.path.rpartition(f"/{folder}/")
+            moved = home.path / folder / rest
+            if is_marked and str(moved) != reference.path and path_fault(rest) is None and moved.exists():
+                yield moved
     fetched = home.incoming / plain_name(reference.digest, what="digest")
     if fetched.exists():
         yield fetched

@@ -27,6 +27,7 @@ from trials.wire.remote_files import DIGEST, LISTING, LOOK, OFFSET, PIECE_BYTES,
 TIMEOUT_S = 60.0
 BREAKS = 8  # in a row, without a byte between them; then the store counts as away
 PAUSE_S, PAUSE_MAX_S = 0.25, 8.0
+WAIT_S = 30.0  # so long at once for one's turn
 KEPT_OPEN, KEPT_OPEN_S = 4, 3.0  # connections, for further requests; a service closes them after 5 s
 REST_BYTES = 64 << 10  # of an answer that nobody has read; with more its connection is closed
 READ_BYTES = 1 << 20
@@ -43,14 +44,18 @@ class Pace:
         self._lock = threading.Lock()
         self._free_at = 0.0
 
-    def take(self, size: int) -> None:
-        """Waits until ``size`` further bytes may go."""
+    def take(self, size: int, waits: Callable[[], None] = lambda: None) -> None:
+        """Waits until ``size`` further bytes may go; ``waits`` is called now and then while it does."""
         if self._rate <= 0:
             return
         with self._lock:
             now = time.monotonic()
             self._free_at = max(now, self._free_at) + size / self._rate
             wait = self._free_at - now
+        while wait > WAIT_S:
+            time.sleep(WAIT_S)
+            waits()
+            wait -= WAIT_S
         time.sleep(max(0.0, wait))
 
 
@@ -110,11 +115,12 @@ class ServiceFiles:
             reading.raw.begin_at(start)  # type: ignore[attr-defined]  # it is a _Download
             return reading.read(-1 if end is None else end - start)
 
-    def put_file(self, source: str, path: str) -> None:
+    def put_file(self, source: str, path: str, callback: Any = None) -> None:
         """Whole and verified at the service when this returns. What it has of the very same bytes is not sent again."""
         with Path(source).open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
             said = {SIZE: str(size), DIGEST: digest}
+            waits = (lambda: None) if callback is None else lambda: callback.relative_update(0)
             # What goes in one piece is sent at once: where some of it is there, the answer says how much.
             offset = 0 if size <= PIECE_BYTES else self._again(lambda: self._offset(path, said))
             requests = 0
@@ -123,10 +129,13 @@ class ServiceFiles:
                 if requests > 3 * (size // PIECE_BYTES) + 10:
                     raise OSError(f"{path}: the service does not take its pieces in their order")
                 file.seek(offset)
-                piece = file.read(PIECE_BYTES)
-                self._pace.take(len(piece))
+                piece = file.read(min(PIECE_BYTES, size - offset))  # of a file that has become longer: what was hashed
+                if size and not piece:
+                    raise OSError(f"{path}: its file has become shorter while it was sent")
+                self._pace.take(len(piece), waits)
                 offset = self._again(lambda piece=piece, at=offset: self._put_piece(path, piece, at, said))  # type: ignore[misc]
-
+                if callback is not None:
+                    callback.relative_update(len(piece))
         self._sent[path] = size
 
     def rm(self, path: str, recursive: bool = True) -> None:  # noqa: FBT001, FBT002  as fsspec has it
@@ -178,7 +187,10 @@ class ServiceFiles:
         address = self._way.address()
         if address is None:
             raise BrokenOffError("no service is known")
-        said = {"Authorization": f"Bearer {self._way.token()}"} | (headers or {})
+        try:
+            said = {"Authorization": f"Bearer {self._way.token()}"} | (headers or {})
+        except OSError as error:  # it is being exchanged, say
+            raise BrokenOffError(str(error)) from error
         connection, answer = self._answered(address, method, self._target(path), body, said)
         stays = False
         try:
