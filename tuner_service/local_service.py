@@ -28,7 +28,7 @@ from tuner_service.client import (
     UnreachableError,
 )
 from tuner_service.client_tls import context_of, context_of_home
-from tuner_service.config import Settings
+from tuner_service.config import SQLITE_SCHEME, Settings
 
 START_TIMEOUT_S = 120.0  # of a service that was started and lives; beyond: UnreachableError with the end of its log
 START_POLL_S = 0.01
@@ -167,6 +167,57 @@ def database_holder(settings: Settings) -> int | None:
     return int(holder) if process_is_alive(int(holder)) else None
 
 
+def database_told(db: str) -> str:
+    """Which database a service works on, as it says in its home: of a server without who may use it, and how."""
+    if db.startswith(SQLITE_SCHEME) or "://" not in db:
+        return db.removeprefix(SQLITE_SCHEME)
+    try:
+        parts = urlsplit(db)
+    except ValueError:
+        return "postgresql://"
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def require_its_database(settings: Settings) -> None:
+    """ClientError where the service of the home works on another database than the one that is named: what was meant
+    for that one is not to come into this one without a word."""
+    other = _other_database(settings)
+    if other and not settings.url:
+        raise ClientError(
+            f"the service of {settings.home} works on the database {other}, and not on {database_told(settings.db)} "
+            f"({settings.origins['db']}): name another home, end the service with `tuner serve --stop`, or name no "
+            "database"
+        )
+
+
+def _other_database(settings: Settings) -> str:
+    """Of the service that runs on the home, where the settings name another one; else "".
+
+    Only what is certainly another one: a server may have many names.
+    """
+    told = (read_service_file(settings) or {}).get("database")
+    if not isinstance(told, str) or settings.origins.get("db", "default") == "default":
+        return ""
+    meant = database_told(settings.db)
+    if ("://" in told) != ("://" in meant):
+        return told
+    if "://" in told:
+        is_other = urlsplit(told).path.strip("/") != urlsplit(meant).path.strip("/")
+    else:
+        is_other = not _is_same_file(Path(told), Path(meant))
+    return told if is_other else ""
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Also where that cannot be told: what a service in a container names need not be there by the same name."""
+    try:
+        return one.resolve() == other.resolve() or not one.exists() or one.samefile(other)
+    except FileNotFoundError:
+        return False  # the other one
+    except (OSError, RuntimeError):
+        return True
+
+
 def start_service(settings: Settings) -> StartingService:
     """Start a service on the settings' home folder; it outlives this process. Returns before it answers."""
     try:
@@ -276,7 +327,7 @@ def _token(settings: Settings) -> str:
         raise ClientError(
             f"the token file {file} cannot be read ({exc.strerror}); set TUNER_TOKEN to the service's token"
         ) from exc
-    if not (token.isascii() and token.isprintable()):
+    if not (token and token.isascii() and token.isprintable()):
         raise ClientError(
             f"the token file {file} is damaged; remove it and start the service again, which makes a new token"
         )

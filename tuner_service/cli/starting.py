@@ -15,7 +15,7 @@ from tuner_service.cli.output.tables import Row
 from tuner_service.cli.typed import given
 from tuner_service.client import Client, UnreachableError
 from tuner_service.config import Settings
-from tuner_service.local_service import find_service, start_service
+from tuner_service.local_service import find_service, require_its_database, start_service
 
 Body = dict[str, Any]
 
@@ -26,6 +26,7 @@ def service_and_body(settings: Settings, make_body: Callable[[], Body]) -> Itera
     client = find_service(settings)
     if client is not None:
         try:
+            require_its_database(settings)
             yield client, make_body()
         finally:
             client.close()

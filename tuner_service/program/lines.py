@@ -15,7 +15,14 @@ from tuner_service.cli.listening import Heard
 from tuner_service.client import Client
 from tuner_service.client import UnreachableError as NoAnswerError
 from tuner_service.config import Settings, resolve_settings
-from tuner_service.local_service import find_service, process_is_alive, process_mark, read_service_file, start_service
+from tuner_service.local_service import (
+    find_service,
+    process_is_alive,
+    process_mark,
+    read_service_file,
+    require_its_database,
+    start_service,
+)
 from tuner_service.program.errors import UnreachableError, as_tuner_errors, sensible
 
 if TYPE_CHECKING:
@@ -66,6 +73,8 @@ class Line:
         with as_tuner_errors(), self._lock:
             client = self._find()
             if client is not None:
+                if start:
+                    require_its_database(self.settings)
                 with sensible(client.url):
                     client.health()
             elif start:

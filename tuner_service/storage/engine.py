@@ -29,6 +29,7 @@ from tuner_service.storage.known_services import KnownService
 from tuner_service.storage.lineage import settle_lineage
 from tuner_service.storage.lock import FileLock
 from tuner_service.storage.metric_rows import MetricInserts
+from tuner_service.storage.other_names import require_no_other_name_in_use
 from tuner_service.storage.sql_queries import SqlQueries
 from tuner_service.storage.sql_store import SqlStore, WritingConnection, prune
 from tuner_service.storage.sqlite_watch import CommitWatch
@@ -145,6 +146,8 @@ def _open_locked(path: Path, clock: Clock, lock: FileLock) -> SqlStore:
         if not path.exists():
             _require_no_log(path)
             _create(path)
+        else:
+            require_no_other_name_in_use(path)
         mixed = sqlite_file.may_have_log_of_another(path, _fingerprint(path))
         revision = sqlite_file.inspect(path, all_of_it=mixed)
         if revision != tables.HEAD_REVISION:

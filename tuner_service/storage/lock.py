@@ -40,8 +40,8 @@ class FileLock(_Held):
         descriptor = _opened(database.with_name(f"{database.name}.lock"))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            with suppress(OSError):  # on a full disk nobody is told the process; the lock is held all the same
+                _write(descriptor, str(os.getpid()))
         except BlockingIOError as exc:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
@@ -76,6 +76,9 @@ class FileLock(_Held):
             f"the database {self._database} was moved, removed or replaced while the service ran; the service has "
             "ended: start it where the database is now"
         )
+
+    def warning(self) -> str:
+        return ""
 
     def announce(self, url: str) -> None:
         """Nobody asks a file: the home folder says it."""
@@ -118,6 +121,15 @@ def _note_lineage(descriptor: int, lineage: str) -> None:
     """In a file that nobody holds; shared with whoever does."""
     with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, lineage.encode(), 0)
+        try:
+            if os.pread(descriptor, len(lineage) + 1, 0) != lineage.encode():
+                _write(descriptor, lineage)
+        finally:  # where it cannot be written, too: who comes next would wait for ever
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+def _write(descriptor: int, text: str) -> None:
+    """In this order: where something stood there, a full disk has the room for it."""
+    os.pwrite(descriptor, text.encode(), 0)
+    os.ftruncate(descriptor, len(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import hashlib
 import json
@@ -21,11 +22,13 @@ from trials.wire.launch import LaunchSpec
 from trials.wire.messages import Launch
 from trials.wire.plain import to_plain
 from tuner_service.cli.files.garbage_files import Needed, find_files
-from tuner_service.cli.verbs.gc import collected, is_removed
+from tuner_service.cli.output.exit_codes import CommandError
+from tuner_service.cli.verbs.gc import collected, is_removed, run
 from tuner_service.config import resolve_settings
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import AttemptStatus
 from tuner_service.storage.engine import open_store
+from tuner_service.storage.lock import HomeLock
 
 CODE, CHECKPOINT, LEFT, AT_ONCE = b"code", b"checkpoint", b"left behind", b"at the very time"
 
@@ -40,6 +43,23 @@ class SettableClock:
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def test_nothing_is_collected_in_a_home_in_which_a_service_of_another_database_works(tmp_path: Path) -> None:
+    home, file = tmp_path / "home", tmp_path / "other.db"
+    unpacked = home / "workers" / "code" / ("a" * 64)
+    unpacked.mkdir(parents=True)
+    open_store(file, SettableClock()).close()
+    arguments = argparse.Namespace(older_than=None, dry_run=False, output="json", home=str(home), db=str(file))
+    of_service = HomeLock.acquire(home, "its lineage")
+
+    with pytest.raises(CommandError, match="a service with another database works in the home folder"):
+        run(arguments)
+
+    assert unpacked.is_dir()
+    of_service.release()
+    run(arguments)
+    assert not unpacked.exists()
 
 
 # ── blobs ───────────────────────────────────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from trials.stores import StoreError
@@ -22,6 +22,7 @@ from tuner_service.service.assets.asset_store import AssetStore
 from tuner_service.service.assets.collecting import collect
 from tuner_service.service.retention import due, due_view
 from tuner_service.storage.engine import open_store
+from tuner_service.storage.lock import HomeLock
 from tuner_service.storage.sql_store import SqlStore
 
 COLUMNS = (
@@ -53,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         with closing(client):
             return _by_service(client, arguments, older_than_s)
     store = _open_at_rest(database_of(settings))
-    try:
+    with ExitStack() as stack:
+        stack.callback(store.close)
+        if settings.home.is_dir():
+            stack.callback(_home_at_rest(settings.home, store.lineage).release)
         if older_than_s is not None:
             _print_due(_remove_old(store, older_than_s, dry_run=arguments.dry_run), arguments)
         found = collected(settings, store, remove=not arguments.dry_run)
@@ -61,8 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
         print_rows(rows, output=arguments.output, columns=COLUMNS)
         while not arguments.dry_run and store.moved_rows.give_back(is_asked_for=True):
             pass  # nobody waits for the database meanwhile
-    finally:
-        store.close()
     verb = "would be" if arguments.dry_run else "were"
     say(f"{size_text(sum(g.size for g in found))} in {len(found)} places {verb} removed")
     return ExitCode.OK
@@ -122,6 +124,14 @@ def _open_at_rest(database: str | Path) -> SqlStore:
         raise CommandError(
             f"{exc}: end it with `tuner serve --stop` (trials run on), collect, and start it again", ExitCode.CONFLICT
         ) from exc
+
+
+def _home_at_rest(home: Path, lineage: str) -> HomeLock:
+    """A service with another database needs what is in the folder, and this database does not say what."""
+    try:
+        return HomeLock.acquire(home, lineage)
+    except InUseError as exc:
+        raise CommandError(str(exc), ExitCode.CONFLICT) from exc
 
 
 def _blobs(store: SqlStore) -> list[Garbage]:
