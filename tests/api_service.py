@@ -192,6 +192,7 @@ class ApiService:
     services: Services
     asset_rows: MemoryAssets
     clock: FixedClock
+    warnings: dict[str, str]
 
     @property
     def queries(self) -> MemoryQueries:
@@ -213,7 +214,7 @@ def an_api_service(**settings: Any) -> ApiService:
     rows = MemoryAssets()
     temporary = TemporaryFolder("api-assets")
     folder = temporary.path
-    clock = FixedClock()
+    clock, warnings = FixedClock(), dict[str, str]()
     assets = Assets(AssetStore(str(folder), home=folder, lineage=rows.lineage), rows, clock)
     home = {ADMIN_TOKEN: Role.ADMIN, READ_ONLY_TOKEN: Role.READ_ONLY, AGENT_TOKEN: Role.AGENT}
     tokens = Tokens(home={hash_of(token): role for token, role in home.items()}, store=store, clock=clock)
@@ -242,6 +243,7 @@ def an_api_service(**settings: Any) -> ApiService:
         events=events,
         version="1.2.3",
         pid=4711,
+        warnings=lambda: warnings,
     )
     client = ApiClient(app=create_app(services), headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
     service = ApiService(
@@ -253,6 +255,7 @@ def an_api_service(**settings: Any) -> ApiService:
         services=services,
         asset_rows=rows,
         clock=clock,
+        warnings=warnings,
     )
     weakref.finalize(service, temporary.remove)
     return service

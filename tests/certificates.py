@@ -29,11 +29,13 @@ def a_ca(folder: Path, name: str = "ca") -> Pair:
     return pair
 
 
-def a_certificate(ca: Pair, *, folder: Path, name: str = "service", names: str = "IP:127.0.0.1,DNS:localhost") -> Pair:
+def a_certificate(
+    ca: Pair, *, folder: Path, name: str = "service", names: str = "IP:127.0.0.1,DNS:localhost", days: int = 2
+) -> Pair:
     """Signed by ``ca`` for ``names``."""
     pair = Pair(cert=folder / f"{name}.pem", key=folder / f"{name}.key")
     signed = ("-CA", ca.cert, "-CAkey", ca.key, "-keyout", pair.key, "-out", pair.cert)
-    wanted = ("-days", "2", "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}")
+    wanted = ("-days", str(days), "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}")
     openssl("req", "-x509", *CURVE, "-nodes", *wanted, "-addext", "basicConstraints=critical,CA:FALSE", *signed)
     pair.key.chmod(0o600)
     return pair

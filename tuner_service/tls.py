@@ -1,16 +1,24 @@
-"""TLS: what the service shows, and that it is read again when its files change."""
+"""TLS: what the service shows, that it is read again when its files change, and that people hear of its end in time."""
 
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner_service.config import Settings
 from tuner_service.domain.errors import Fault, InputError
 
 OPEN_TO_OTHERS = 0o077
+DAY_S = 86_400.0
+WARNED_S = 21 * DAY_S  # before its end; most are renewed by a program 30 days before
+WARNED_SHARE = 0.25  # of the time for which it is good, where that is less: some are good for six days
+SAID_EVERY_S = DAY_S
+_PEM = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_SHORT_TIME, _VERSION = 0x17, 0xA0  # kinds of elements
 Stamp = tuple[int, int, int]
 
 logger = logging.getLogger(__name__)
@@ -29,6 +37,8 @@ class Certificate:
     context: ssl.SSLContext = field(default_factory=lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     _read: tuple[Stamp, Stamp] | None = None
     _told: object = None  # what of which files could not be served
+    _good: tuple[float, float] | None = None  # from when until when; None where that cannot be told
+    _said_at: float | None = None  # that it ends soon
 
     def read(self) -> None:
         """InputError, naming the file and what is wrong with it, where they cannot be served."""
@@ -48,7 +58,26 @@ class Certificate:
                 raise InputError([_fault(self.cert, self.key, exc)]) from exc
         if self.key.stat().st_mode & OPEN_TO_OTHERS:
             logger.warning("tls_key_open_to_others", extra={"file": str(self.key)})
-        self._read = stamps
+        self._read, self._good, self._said_at = stamps, good_of(self.cert), None
+
+    def warning(self, now: float) -> str:
+        """For people, where it ends soon or is not good now: why, and what to do. "" where all is well."""
+        if self._good is None:
+            return ""
+        first, last = self._good
+        if now < first:
+            when = f"is good only from {_moment(first)} on; is the clock of this machine right?"
+            return f"the TLS certificate {self.cert} {when}"
+        if last - now > min(WARNED_S, WARNED_SHARE * (last - first)):
+            return ""
+        if now >= last:
+            when = f"has ended at {_moment(last)}: who checks it does not connect any more"
+        else:
+            when = f"ends in {_days(last - now)} ({_moment(last)}); who checks it does not connect then"
+        return (
+            f"the TLS certificate {self.cert} {when}; put the renewed one there and its key to {self.key}: they are "
+            "read within a second, without a restart"
+        )
 
     def look(self) -> None:
         """Read them again if they are others than those read. What cannot be served is said, once, and left out.
@@ -68,6 +97,15 @@ class Certificate:
         else:
             logger.info("certificate_read_again", extra={"file": str(self.cert)})
 
+    def say(self, now: float) -> None:
+        """In the log, once a day, that it ends soon."""
+        # A clock that was set back is no reason to be silent for as long.
+        if self._said_at is not None and 0 <= now - self._said_at < SAID_EVERY_S:
+            return
+        if warning := self.warning(now):
+            self._said_at = now
+            logger.warning("certificate_ends", extra={"file": str(self.cert), "why": warning})
+
     def _stamps(self) -> tuple[Stamp, Stamp]:
         return _stamp(self.cert), _stamp(self.key)
 
@@ -83,6 +121,54 @@ def certificate_of(settings: Settings) -> Certificate | None:
     certificate = Certificate(cert=Path(settings.tls_cert), key=Path(settings.tls_key))
     certificate.read()
     return certificate
+
+
+def good_of(file: Path) -> tuple[float, float] | None:
+    """From when until when the first certificate of a PEM file is good, which is the one that is shown.
+
+    None where it does not say so. Those after it, of its CA, last longer, or are not needed by most who check.
+    """
+    try:
+        found = _PEM.search(file.read_text(encoding="ascii", errors="replace"))
+        return None if found is None else _good_of(ssl.PEM_cert_to_DER_cert(found[0]))
+    except (OSError, ValueError, IndexError, OverflowError):
+        return None
+
+
+def _good_of(data: bytes) -> tuple[float, float]:
+    """Of a certificate in DER (RFC 5280, 4.1)."""
+    _, at, _ = _element(data, 0)
+    _, at, _ = _element(data, at)
+    kind, _, end = _element(data, at)
+    if kind == _VERSION:
+        at = end
+    for _ in ("number", "algorithm", "issuer"):
+        at = _element(data, at)[2]
+    _, at, _ = _element(data, at)
+    times = []
+    for _ in ("first", "last"):
+        kind, begin, at = _element(data, at)
+        form = "%y%m%d%H%M%SZ" if kind == _SHORT_TIME else "%Y%m%d%H%M%SZ"
+        times.append(datetime.strptime(data[begin:at].decode("ascii"), form).replace(tzinfo=UTC).timestamp())
+    return times[0], times[1]
+
+
+def _element(data: bytes, at: int) -> tuple[int, int, int]:
+    """The kind of the element that begins at ``at``, and where its content begins and ends."""
+    kind, size, at = data[at], data[at + 1], at + 2
+    if size & 0x80:
+        digits = size & 0x7F
+        size, at = int.from_bytes(data[at : at + digits], "big"), at + digits
+    return kind, at, at + size
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _days(seconds: float) -> str:
+    count = int(seconds // DAY_S)
+    return f"{count} days" if count > 1 else "a day" if count else f"{int(seconds // 3_600)} h"
 
 
 def _no_password() -> str:

@@ -33,7 +33,7 @@ from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.executors.ray.building import ray_nodes
 from tuner_service.listening import guard_the_door, listening_socket
-from tuner_service.local_service import process_mark
+from tuner_service.local_service import database_told, process_mark
 from tuner_service.service.access import read_or_make_token
 from tuner_service.service.ending import Ending
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
@@ -233,7 +233,7 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
             listening = stack.enter_context(listening_socket(settings))
             context = None if certificate is None else certificate.context
             # It may be renewed many times before this one takes over.
-            looks = (lambda: None) if certificate is None else certificate.look
+            looks = (lambda: None) if certificate is None else partial(_look_at, certificate)
             url = url_of(listening, certificate)
             standby = stack.enter_context(closing(Standby(settings, url=url)))
             server = StandbyServer(listening, StandbyApp(standby.active, standby.app), tls=context, looks=looks)
@@ -295,7 +295,9 @@ def _serve_http(  # noqa: PLR0913  # what `serve` has put together
     analyst = AnalystProcess(database=settings.db, log_format=settings.log_format)
     sessions = Sessions(store=core.store, tokens=tokens, clock=core.clock, lineage=core.store.lineage)
     archivist = _archivist(settings, core, assets)
-    services = _services(settings, core, assets, analyst=analyst, tokens=tokens, sessions=sessions, archivist=archivist)
+    services = _services(
+        settings, core, assets, certificate, analyst=analyst, tokens=tokens, sessions=sessions, archivist=archivist
+    )
 
     def ends() -> None:
         ending.begin()
@@ -333,6 +335,7 @@ def _services(  # noqa: PLR0913  # likewise
     settings: Settings,
     core: Core,
     assets: Assets,
+    certificate: Certificate | None,
     *,
     analyst: AnalystProcess,
     tokens: Tokens,
@@ -360,7 +363,14 @@ def _services(  # noqa: PLR0913  # likewise
         pid=os.getpid(),
         nodes=core.ray,
         workers=core.workers.count,
+        warnings=partial(_warnings, core, certificate),
     )
+
+
+def _warnings(core: Core, certificate: Certificate | None) -> dict[str, str]:
+    of_certificate = "" if certificate is None else certificate.warning(SystemClock().now())
+    found = {"certificate": of_certificate, "database": core.store.warning()}
+    return {name: warning for name, warning in found.items() if warning}
 
 
 def _experiments(core: Core, assets: Assets) -> Experiments:
@@ -380,11 +390,16 @@ def _experiments(core: Core, assets: Assets) -> Experiments:
     )
 
 
+def _look_at(certificate: Certificate) -> None:
+    certificate.look()
+    certificate.say(SystemClock().now())
+
+
 def _look(core: Core, certificate: Certificate | None) -> None:
     core.hub.close_those_who_may_not()  # whose tokens have expired
     core.runner.commit_hangs()  # so that the log says it, though nobody asks
     if certificate is not None:
-        certificate.look()
+        _look_at(certificate)
 
 
 def _archivist(settings: Settings, core: Core, assets: Assets) -> Archivist:
@@ -450,6 +465,7 @@ def announce(settings: Settings, core: Core, *, url: str) -> None:
         "agent_token_file": str(settings.agent_token_file),
         "started_at": core.clock.now(),
         "version": package_version(),
+        "database": database_told(settings.db),
     }
     write_atomically(str(settings.service_file), json.dumps(content).encode(), access=BY_UMASK)
     if not settings.port:

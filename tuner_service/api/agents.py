@@ -314,6 +314,8 @@ class _Connection:
                 self._hub.set_devices(self._channel, told)
                 self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=devices_in(told), peaks=peaks))
             case NodeChanged(node=node):
+                if node.clock:
+                    self._channel.hear_clock(node.clock, at=at)
                 self._hub.set_node(self._channel, node)
                 self._submit(c.NodeChanged(at=at, agent_id=agent_id, trouble=node.trouble, drained=node.drained))
             case BlobOffered():

@@ -57,6 +57,9 @@ class Exposition:
         return encode(self._registry), content_type
 
 
+WARNED_OF = ("certificate", "database")
+
+
 class ServiceCollector:
     """Asked for every measure at each scrape; nothing is counted twice for it."""
 
@@ -80,6 +83,9 @@ class ServiceCollector:
         yield _gauges(
             "tuner_part_ready", "Whether a part of the service works (1) or is in trouble (0).", "part", parts
         )
+        given = services.warnings()
+        warned = {about: float(about in given) for about in WARNED_OF}
+        yield _gauges("tuner_warning", "Whether something will be trouble unless somebody acts.", "about", warned)
         count = len(services.hub.agents())
         yield GaugeMetricFamily("tuner_agents", "Agents that are connected.", value=count)
         count = services.events.count

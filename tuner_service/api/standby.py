@@ -93,7 +93,13 @@ class StandbyApp:
         if path == "/healthz":
             return json_response({"status": "ok", "pid": os.getpid()})
         if path == "/readyz":
-            said = {"ready": False, "role": "standby", "active": url or None, "parts": {"lease": STANDS_BY}}
+            said = {
+                "ready": False,
+                "role": "standby",
+                "active": url or None,
+                "parts": {"lease": STANDS_BY},
+                "warnings": {},
+            }
             return json_response(said, status=503)
         if url and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
             query = scope["query_string"].decode("latin-1")

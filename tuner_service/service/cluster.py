@@ -16,6 +16,7 @@ from trials.wire.limits import DEVICES_LIMIT
 from trials.wire.messages import Hello, LogChunk, Ping, ReadLog, ToAgent
 from trials.wire.nodes import Drain, NodeFacts
 from tuner_service.domain.errors import ConflictError, UnavailableError
+from tuner_service.service.reports import CLOCK_OFF_S
 
 LOG_TIMEOUT_S = 10.0  # for an agent to answer; then UnavailableError
 DRAIN_TIMEOUT_S = 10.0  # likewise, and to connect again meanwhile
@@ -39,7 +40,8 @@ class Channel:
     requests: dict[str, asyncio.Future[LogChunk]] = field(default_factory=dict)
     devices: tuple[NodeDevice, ...] = ()  # as told last; by the hello at first
     node: NodeFacts = field(default_factory=NodeFacts)  # likewise
-    clock_ahead_s: float = 0.0  # of this machine's, as far as the way of the hello lets it be known
+    clock_ahead_s: float = 0.0  # of this machine's, as far as the way of what tells it lets it be known
+    _clock_fell_to: float | None = None  # as it was told last, where that is not believed yet
     connected_at: float = 0.0
     is_welcomed: bool = False  # from then on it takes what is sent
     displaced: tuple[str, ...] = ()  # the processes of the channels in whose place it came, the newest last
@@ -48,6 +50,22 @@ class Channel:
     def __post_init__(self) -> None:
         self.devices = self.hello.resources.devices[:DEVICES_LIMIT]
         self.node = self.hello.node
+
+    def hear_clock(self, clock: float, *, at: float) -> None:
+        """The node's clock, as it came here at ``at``: by then it is later there.
+
+        So a clock that is further ahead than was known was set. One that is further behind may have been told long ago,
+        on a connection with much before it: that is believed once it is told again.
+        """
+        told, known = clock - at, self.clock_ahead_s
+        if told >= known + CLOCK_OFF_S:
+            self.clock_ahead_s, self._clock_fell_to = told, None
+        elif told > known - CLOCK_OFF_S:
+            self._clock_fell_to = None
+        elif self._clock_fell_to is not None and abs(told - self._clock_fell_to) < CLOCK_OFF_S:
+            self.clock_ahead_s, self._clock_fell_to = max(told, self._clock_fell_to), None
+        else:
+            self._clock_fell_to = told
 
     @property
     def process_id(self) -> str:

@@ -475,3 +475,4 @@ class Services:
     pid: int
     nodes: NodeProvider | None = None  # who brings nodes that are asked for, where somebody does
     workers: Callable[[], int] = lambda: 0  # how many processes of algorithms there are, about now
+    warnings: Callable[[], dict[str, str]] = dict  # what people should know before it is trouble, by name

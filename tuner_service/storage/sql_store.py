@@ -69,6 +69,9 @@ class Hold(Protocol):
     def why_not_in_place(self) -> str:
         """What happened, and what to do."""
 
+    def warning(self) -> str:
+        """What people should know before it is trouble; "" where there is nothing. Any thread."""
+
     def announce(self, url: str) -> None:
         """This process serves there, for whoever asks the database."""
 
@@ -97,6 +100,9 @@ class SqlStore:
 
     def why_not_in_place(self) -> str:
         return self._hold.why_not_in_place()
+
+    def warning(self) -> str:
+        return self._hold.warning()
 
     def announce(self, url: str) -> None:
         self._hold.announce(url)

@@ -21,3 +21,21 @@ export function troubleOf(readiness: Readiness | undefined): string {
     .map(([part, state]) => `${part}: ${state}`)
     .join("; ");
 }
+
+export interface ServiceWords {
+  words: string;
+  tone: "good-text" | "warn-text" | "bad-text";
+}
+
+/** How it is, and in which colour: a trouble before what will be one unless somebody acts. */
+export function serviceWords(readiness: Readiness | undefined): ServiceWords {
+  if (readiness === undefined) return { words: "…", tone: "good-text" };
+  if (readiness.role === "standby") return { words: "a standby", tone: "good-text" };
+  const trouble = troubleOf(readiness);
+  if (trouble) return { words: trouble, tone: "bad-text" };
+  // A service of an earlier version, to which an open page may still speak, warns of nothing.
+  const warnings = Object.values(readiness.warnings ?? {});
+  return warnings.length > 0
+    ? { words: warnings.join("; "), tone: "warn-text" }
+    : { words: "healthy", tone: "good-text" };
+}

@@ -1445,7 +1445,7 @@ export interface paths {
         };
         /**
          * Read Readiness
-         * @description 503 while a part is in trouble; what the trouble is stands there for those with a token.
+         * @description 503 while a part is in trouble; with a token: what the trouble is, and what will be one.
          */
         get: operations["read_readiness"];
         put?: never;
@@ -4206,6 +4206,16 @@ export interface components {
              * @enum {string}
              */
             role: "active" | "standby";
+            /**
+             * Warnings
+             * @description what will be a trouble unless somebody does something; empty without a token
+             * @example {
+             *       "certificate": "the TLS certificate /etc/tuner/cert.pem ends in 12 days"
+             *     }
+             */
+            warnings: {
+                [key: string]: string;
+            };
         };
         /** Report */
         Report: {
@@ -21411,7 +21421,10 @@ export interface operations {
                      *         "runner": "ok"
                      *       },
                      *       "ready": true,
-                     *       "role": "active"
+                     *       "role": "active",
+                     *       "warnings": {
+                     *         "certificate": "the TLS certificate /etc/tuner/cert.pem ends in 12 days"
+                     *       }
                      *     }
                      */
                     "application/json": components["schemas"]["Readiness"];
@@ -21430,7 +21443,10 @@ export interface operations {
                      *         "runner": "ok"
                      *       },
                      *       "ready": true,
-                     *       "role": "active"
+                     *       "role": "active",
+                     *       "warnings": {
+                     *         "certificate": "the TLS certificate /etc/tuner/cert.pem ends in 12 days"
+                     *       }
                      *     }
                      */
                     "application/json": components["schemas"]["Readiness"];

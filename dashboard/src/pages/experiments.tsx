@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { experimentUrl, read, readAll } from "../api/client";
-import { troubleOf } from "../api/readiness";
+import { serviceWords } from "../api/readiness";
 import { useResource } from "../api/resource";
 import { may } from "../api/session";
 import { type Agent, type BestAnswer, type Device, type Experiment, ended, objectives } from "../api/shapes";
@@ -379,8 +379,7 @@ function Machine({ experiments }: { experiments: Experiment[] }) {
   const sum = (status: string) =>
     experiments.reduce((total, one) => total + (ended(one.status) ? 0 : (one.counts[status] ?? 0)), 0);
   const machine = found.data.value;
-  const ready = readiness.value;
-  const trouble = troubleOf(ready);
+  const service = serviceWords(readiness.value);
   const held = machine?.devices.filter((device) => device.state === "held").length ?? 0;
   return (
     <dl class="facts">
@@ -412,9 +411,7 @@ function Machine({ experiments }: { experiments: Experiment[] }) {
       </div>
       <div>
         <dt>Service</dt>
-        <dd class={trouble ? "bad-text" : "good-text"}>
-          {ready === undefined ? "…" : ready.role === "standby" ? "a standby" : trouble || "healthy"}
-        </dd>
+        <dd class={service.tone}>{service.words}</dd>
       </div>
     </dl>
   );

@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -279,6 +280,29 @@ def a_read_copy(of: Pair, folder: Path) -> tuple[Pair, Certificate]:
     certificate = Certificate(cert=pair.cert, key=pair.key)
     certificate.read()
     return pair, certificate
+
+
+def test_the_end_of_what_openssl_makes_is_known_and_changes_with_the_file(
+    certificates: tuple[Pair, Pair], tmp_path: Path
+) -> None:
+    own = Pair(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+    for name in ("cert", "key"):
+        shutil.copy(getattr(certificates[1], name), getattr(own, name))
+    command = ["openssl", "x509", "-in", str(own.cert), "-noout", "-enddate"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    end = ssl.cert_time_to_seconds(told.strip().partition("=")[2])
+
+    certificate = certificate_of(secure(own, tmp_path))
+
+    assert certificate is not None
+    assert certificate.warning(end - 86_000) == ""
+    assert "ends in 1 h" in certificate.warning(end - 4_000)
+    assert "has ended" in certificate.warning(end)
+    other = a_certificate(certificates[0], folder=tmp_path, name="other", days=4)
+    other.key.replace(own.key)
+    other.cert.replace(own.cert)
+    certificate.look()
+    assert certificate.warning(end) == "", "it was read again"
 
 
 def test_files_that_vanish_or_break_while_it_runs_change_nothing(

@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.storage.engine import open_queries, open_store, services_of
 from tuner_service.storage.postgresql import connecting
+from tuner_service.storage.postgresql import lease as lease_of_a_server
 from tuner_service.storage.postgresql import store as store_of_a_server
 from tuner_service.storage.postgresql.lease import LeaseLostError, ThisService
 
@@ -60,6 +61,57 @@ def test_a_service_whose_row_of_the_lease_was_deleted_ends_and_no_epoch_comes_ag
             with pytest.raises(LeaseLostError, match="row of the lease is gone"):
                 store.commit(changes_for(a_trial(number=1)))
             assert numbers(store) == []
+
+
+def test_what_a_transaction_that_somebody_left_open_keeps_is_not_read_by_each_commit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each renewal leaves a version of the row there; the owner knows where the newest is."""
+    monkeypatch.setattr(lease_of_a_server, "RENEW_S", 0.01)
+    with (
+        psycopg.connect(url, application_name="of ann") as stranger,
+        closing(open_store(url, StillClock())) as store,
+        psycopg.connect(url, autocommit=True) as asking,
+    ):
+        stranger.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        stranger.execute("SELECT count(*) FROM meta")
+        lease = store._lease  # type: ignore[attr-defined]
+        wait_until(lambda: execute(url, "SELECT renewals FROM tuner_lease")[0][0] > 200)
+        monkeypatch.setattr(lease_of_a_server, "RENEW_S", 0.5)
+        for has_newest in (False, True):
+            if has_newest:
+                store.commit(changes_for(a_trial(number=1)))
+            assert 0 in [whole_reads(asking, lease) for _ in range(10)], "once it was renewed in between, perhaps"
+        execute(url, "VACUUM FULL tuner_lease")  # it lies elsewhere from here on
+        assert store.commit(changes_for(a_trial(number=2))) == 2
+        assert numbers(store) == [1, 2]
+
+
+def whole_reads(connection: psycopg.Connection[Any], lease: Any) -> int:
+    """How often the fence of one transaction reads through the table of the lease."""
+    reads = "SELECT coalesce(max(seq_scan), 0) FROM pg_stat_xact_user_tables WHERE relname = 'tuner_lease'"
+    with connection.transaction():
+        (before,) = connection.execute(reads).fetchone() or (0,)
+        lease.fence(connection)
+        (after,) = connection.execute(reads).fetchone() or (0,)
+    return int(after - before)
+
+
+def test_a_transaction_that_somebody_left_open_is_named_until_it_has_ended(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_of_a_server, "WATCH_S", 0.0)
+    monkeypatch.setattr(lease_of_a_server, "OPEN_FOR_S", 0.0)
+    with (
+        closing(open_store(url, StillClock())) as store,
+        psycopg.connect(url, application_name="report of ann") as stranger,
+    ):
+        assert store.warning() == ""
+        stranger.execute("SELECT count(*) FROM meta")
+        wait_until(lambda: "a transaction of report of ann" in store.warning())
+        assert f"pg_terminate_backend({stranger.info.backend_pid})" in store.warning()
+        stranger.commit()
+        wait_until(lambda: store.warning() == "")
 
 
 def test_a_standby_may_be_there_first(url: str) -> None:

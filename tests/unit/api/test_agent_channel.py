@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from trials.wire import nodes as wire
 from trials.wire.attempt import AttemptKey
 from trials.wire.encoding import encode
 from trials.wire.handshake import Leave
@@ -41,6 +42,7 @@ from tuner_service.dispatcher.commands import (
     AgentDisconnected,
     AttemptExited,
     BlobReceived,
+    NodeChanged,
     ReportsReceived,
 )
 from tuner_service.domain.errors import ConflictError, UnavailableError
@@ -156,6 +158,20 @@ def test_a_node_whose_clock_is_off_is_not_told_when_what_it_removes_was_saved(
     script.run(a_hello(node=NodeFacts(clock=script.now + ahead_s)))
 
     assert script.sent[1]["saved_at"] == told
+
+
+def test_the_clock_of_a_node_that_is_set_while_it_is_connected_is_known() -> None:
+    seen: list[float] = []
+
+    def note(hub: AgentHub, command: Any) -> None:
+        welcome(hub, command)
+        if isinstance(command, NodeChanged):
+            seen.extend(channel.clock_ahead_s for channel in hub.channels())
+
+    told = [encode(wire.NodeChanged(node=NodeFacts(clock=clock))) for clock in (1.2, 3_601.0, 0.0)]
+    Script(told, note).run(a_hello(node=NodeFacts(clock=1.0)))
+
+    assert seen == [0.0, 3_600.0, 3_600.0]
 
 
 def kinds(script: Script) -> list[str]:

@@ -158,6 +158,15 @@ def test_readiness_tells_the_trouble_only_to_those_with_a_token(api: ApiService)
     assert (unknown.status_code, unknown.json()["parts"]["database"]) == (503, "in trouble")
 
 
+def test_what_will_be_a_trouble_is_said_to_those_with_a_token_and_is_none_yet(api: ApiService) -> None:
+    api.warnings["certificate"] = "it ends in 9 days"
+
+    known, unknown = api.client.get("/readyz"), api.as_role(None).get("/readyz")
+
+    assert (known.status_code, known.json()["warnings"]) == (200, {"certificate": "it ends in 9 days"})
+    assert (unknown.status_code, unknown.json()["warnings"]) == (200, {})
+
+
 def test_the_page_of_the_api_loads_nothing_from_elsewhere(api: ApiService) -> None:
     page = api.as_role(None).get("/docs")
     parts = [api.as_role(None).get(f"/docs/{name}") for name in ("page.js", "page.css")]

@@ -202,6 +202,10 @@ def test_a_part_in_trouble_is_said_and_what_nobody_knows_is_left_out(
     monkeypatch.setattr(api.runner, "totals", lambda: None)
 
     assert value(api, "tuner_part_ready", part="database") == 0
+    assert value(api, "tuner_warning", about="certificate") == 0
+    api.warnings["certificate"] = "it ends in 9 days"
+    assert value(api, "tuner_warning", about="certificate") == 1
+    assert value(api, "tuner_warning", about="database") == 0
     assert by(api, "tuner_trials", "status") == {}
     assert "the disk is full" not in api.client.get("/metrics").text
 

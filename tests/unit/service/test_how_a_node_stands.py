@@ -38,6 +38,7 @@ ROWS = (  # of the page, by how each begins; the tests below are in their order
     "another user",
     "another version of the agent's protocol",
     "a wrong token",
+    "a token file that is empty",  # in test_token_files.py
     "another agent runs in a copy",  # in test_copied_agents.py
 )
 
@@ -180,3 +181,18 @@ def test_a_trial_of_several_nodes_runs_on_each_of_them_and_keeps_each_from_being
     assert {name: view["trials"] for name, view in views.items()} == {f"node-{n}": [trial] for n in range(3)}
     assert views["node-1"]["state"] == "draining"
     assert views["node-2"]["state"] == "away", "it is known, so that it can be given up"
+
+
+def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_set_back_once_it_is_told_again() -> None:
+    channel = Channel(hello=a_hello(), send=lambda _: None, close=lambda: None, clock_ahead_s=10.0)
+
+    def told(ahead_s: float) -> float:
+        channel.hear_clock(1_000.0 + ahead_s, at=1_000.0)
+        return channel.clock_ahead_s
+
+    assert [told(ahead_s) for ahead_s in (10.5, 9.5)] == [10.0, 10.0], "as the way of a message makes it"
+    assert told(3_600.0) == 3_600.0
+    assert told(3_560.0) == 3_600.0, "it may have waited behind a checkpoint"
+    assert told(3_600.0) == 3_600.0
+    assert told(-5.0) == 3_600.0
+    assert told(-5.3) == -5.0, "the one that was on its way for less"

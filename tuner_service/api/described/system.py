@@ -23,6 +23,13 @@ class Readiness(Shown):
     parts: Annotated[
         dict[str, str], Field(description="`ok`, or the trouble", examples=[{"database": "ok", "runner": "ok"}])
     ]
+    warnings: Annotated[
+        dict[str, str],
+        Field(
+            description="what will be a trouble unless somebody does something; empty without a token",
+            examples=[{"certificate": "the TLS certificate /etc/tuner/cert.pem ends in 12 days"}],
+        ),
+    ]
 
 
 class Version(Shown):

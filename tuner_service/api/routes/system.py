@@ -36,14 +36,16 @@ async def read_health(services: CurrentServices) -> Response:
 @router.get("/readyz")
 @allows(Access.ANYBODY)
 async def read_readiness(request: Request, services: CurrentServices) -> Response:
-    """503 while a part is in trouble; what the trouble is stands there for those with a token."""
+    """503 while a part is in trouble; with a token: what the trouble is, and what will be one."""
     parts = services.runner.readiness()
     if services.nodes is not None:
         parts["ray"] = services.nodes.readiness()
     is_ready = all(state == "ok" for state in parts.values())
+    warnings = services.warnings()
     if role_of(request) is None:
-        parts = {name: "ok" if state == "ok" else "in trouble" for name, state in parts.items()}
-    return json_response({"ready": is_ready, "role": "active", "parts": parts}, status=200 if is_ready else 503)
+        parts, warnings = {name: "ok" if state == "ok" else "in trouble" for name, state in parts.items()}, {}
+    said = {"ready": is_ready, "role": "active", "parts": parts, "warnings": warnings}
+    return json_response(said, status=200 if is_ready else 503)
 
 
 @router.get("/version")

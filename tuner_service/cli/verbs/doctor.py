@@ -229,6 +229,9 @@ def _parts(client: Client) -> Iterator[Finding]:
     else:
         detail = "none is connected; trials wait until one is (its log is agent/agent.log in the home folder)"
         yield Finding(check="agent", state="warning", detail=detail)
-    for name, trouble in client.readiness().get("parts", {}).items():
+    readiness = client.readiness()
+    for name, trouble in readiness.get("parts", {}).items():
         state = "ok" if trouble == "ok" else "FAULT"
         yield Finding(check=f"service {name}", state=state, detail=trouble)
+    for name, warning in readiness.get("warnings", {}).items():
+        yield Finding(check=f"service {name}", state="warning", detail=warning)

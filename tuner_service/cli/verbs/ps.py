@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 
 from tuner_service.cli.context import connected, settings_of
-from tuner_service.cli.output.exit_codes import ExitCode
+from tuner_service.cli.output.exit_codes import ExitCode, say
 from tuner_service.cli.output.repeating import repeated
 from tuner_service.cli.output.tables import (
     Column,
@@ -141,6 +141,8 @@ def _said(node: Row) -> Row:
 
 
 def _print(client: Client, arguments: argparse.Namespace) -> None:
+    for warning in client.readiness().get("warnings", {}).values():
+        say(f"careful: {warning}")
     if arguments.devices:
         print_rows(client.devices(), output=arguments.output, columns=DEVICE_COLUMNS)
         return

@@ -7,6 +7,10 @@ and raises the epoch: from there on the owner before can write nothing, whatever
 That the lease has run out permits a takeover and ends nobody: an owner that was cut off for a while renews by its epoch
 if nobody came. Beside it the owner's session holds an advisory lock, which the server gives back when the process is
 gone, so that nobody waits for the lease of a process that was killed.
+
+Each renewal is another version of the row, and the server removes none that a transaction which somebody has left open
+might still see: after a day, whoever looks for the row would read more than a hundred thousand. So the owner asks for
+it at the place where its last renewal has put it, and looks for it only where it is not there.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,20 +36,32 @@ if TYPE_CHECKING:
 
 LEASE_S = 3.0  # without a renewal; longer than a stopped owner's transaction is left alone
 RENEW_S = 0.5
+SHOWN_S = 2.5  # how often an owner of which nothing has changed says that it is there, to whoever asks the database
+WATCH_S = 60.0  # how often it looks who has left a transaction open
+OPEN_FOR_S = 3_600.0  # for so long
 APPLICATION = 0x54756E65  # the first half of the advisory lock's name; the other is the schema's
 
 SEEN = """INSERT INTO tuner_services VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET url = excluded.url, role = excluded.role, seen_at = excluded.seen_at"""
 _RENEW = """UPDATE tuner_lease SET renewals = renewals + 1, expires_at = clock_timestamp() + %s * interval '1 s'
-    WHERE epoch = %s RETURNING epoch"""
+    WHERE epoch = %s RETURNING ctid::text"""
+_RENEW_THERE = """UPDATE tuner_lease SET renewals = renewals + 1, expires_at = clock_timestamp() + %s * interval '1 s'
+    WHERE ctid = %s::tid AND epoch = %s RETURNING ctid::text"""
 # A renewal says that the owner lives, and waits for no disk and no replica. Where commits hang for want of one, a
 # takeover would hang as well, and show what no replica has: decision 64.
 _AT_ONCE = "SET synchronous_commit = off"
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s, current_schema()::regnamespace::oid::int)"
 _SESSION = "SELECT pg_backend_pid()"
 _FENCE = "SELECT epoch, 0 FROM tuner_lease WHERE epoch = %s FOR KEY SHARE"
+_FENCE_THERE = "SELECT epoch, 0 FROM tuner_lease WHERE ctid = %s::tid AND epoch = %s FOR KEY SHARE"
 _FENCE_WITH_NEWEST = """SELECT epoch, coalesce((SELECT max(sequence) FROM commits), 0)
     FROM tuner_lease WHERE epoch = %s FOR KEY SHARE OF tuner_lease"""
+_FENCE_WITH_NEWEST_THERE = """SELECT epoch, coalesce((SELECT max(sequence) FROM commits), 0)
+    FROM tuner_lease WHERE ctid = %s::tid AND epoch = %s FOR KEY SHARE OF tuner_lease"""
+_LEFT_OPEN = """SELECT pid, application_name, usename, extract(epoch FROM clock_timestamp() - xact_start)::float8
+    FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'
+    AND application_name NOT LIKE 'tuner-service%%' AND xact_start < clock_timestamp() - %s * interval '1 s'
+    ORDER BY xact_start LIMIT 1"""
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +106,10 @@ class Lease:
         self._has_lock = False
         with translated():
             connection.execute(_AT_ONCE)
-        self._lost = ""
+        self._lost, self._place = "", ""  # where its row was put by the last renewal
+        self._shown: ThisService | None = None
+        self._shown_at = self._watched_at = 0.0
+        self._left_open: tuple[int, str] | None = None  # by which session, and that in words
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
@@ -103,7 +123,7 @@ class Lease:
         """
         known = self.acknowledged
         try:
-            row = ask(connection, _FENCE_WITH_NEWEST if known else _FENCE, self.epoch)
+            row = self._fenced(connection, has_newest=bool(known))
         except TableMissingError:
             self._lost = self._gone()
             raise LeaseLostError(self._lost) from None
@@ -119,9 +139,20 @@ class Lease:
         if self._lost:
             raise LeaseLostError(self._lost)
 
+    def _fenced(self, connection: psycopg.Connection[Any], *, has_newest: bool) -> tuple[Any, ...] | None:
+        there, anywhere = (_FENCE_WITH_NEWEST_THERE, _FENCE_WITH_NEWEST) if has_newest else (_FENCE_THERE, _FENCE)
+        place = self._place
+        row = ask(connection, there, place, self.epoch) if place else None
+        return ask(connection, anywhere, self.epoch) if row is None else row  # renewed meanwhile, or not ours any more
+
     @property
     def sessions(self) -> str:
         return self._me.sessions
+
+    def warning(self) -> str:
+        """What people should know of the server before it is trouble; "" where there is nothing. Any thread."""
+        left_open = self._left_open
+        return "" if left_open is None else left_open[1]
 
     def is_in_place(self) -> bool:
         return not self._lost
@@ -167,11 +198,37 @@ class Lease:
         if self._connection is None:
             self._connection = connect_for_lease(self._address, self._me)
             self._connection.execute(_AT_ONCE)
-        if ask(self._connection, _RENEW, LEASE_S, self.epoch) is None:
+        row = ask(self._connection, _RENEW_THERE, LEASE_S, self._place, self.epoch) if self._place else None
+        row = row or ask(self._connection, _RENEW, LEASE_S, self.epoch)
+        if row is None:
             self._lose(self._connection)
             return
+        self._place = str(row[0])
         self._has_lock = self._has_lock or try_lock(self._connection)
-        self._connection.execute(SEEN, self._me.row())
+        now, me = time.monotonic(), self._me
+        if me is not self._shown or now - self._shown_at >= SHOWN_S:
+            self._connection.execute(SEEN, me.row())
+            self._shown, self._shown_at = me, now
+        if now - self._watched_at >= WATCH_S:
+            self._watched_at = now
+            with contextlib.suppress(TunerServiceError):
+                self._watch(self._connection)
+
+    def _watch(self, connection: psycopg.Connection[Any]) -> None:
+        """Somebody's transaction that is open for long keeps the server from removing anything that came after it."""
+        row = ask(connection, _LEFT_OPEN, OPEN_FOR_S)
+        if row is None:
+            self._left_open = None
+            return
+        pid, program, user, seconds = row
+        text = (
+            f"a transaction of {program or 'a program'} (user {user}, session {pid}) is open for {seconds / 3600:.0f} "
+            f"h: meanwhile the server gives back no room of what changes in {self._address.shown}, and gets slower; "
+            f"end it there, or with SELECT pg_terminate_backend({pid})"
+        )
+        if self._left_open is None or self._left_open[0] != pid:
+            log.warning("transaction_left_open", extra={"pid": pid, "why": text})
+        self._left_open = pid, text
 
     def _lose(self, connection: psycopg.Connection[Any]) -> None:
         if ask(connection, "SELECT epoch FROM tuner_lease") is None:
