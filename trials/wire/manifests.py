@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ MAX_FILES = 1_000_000  # of one asset; beyond: ManifestError
 MAX_MANIFEST_BYTES = 512 << 20  # likewise
 MAX_ASSET_BYTES = 1 << 50
 MAX_LINE_BYTES = 8 << 20  # of one file: 2 TB in pieces of 16 MiB
+SCANNED_BYTES = 64 << 10  # in which a file is looked for line by line; two or more, or the halves become no smaller
 HEADER = b"tuner-asset 1\n"
 SEVERAL_PIECES = ".16m"  # ends the digest of a file that has several
 _PIECE = re.compile(r"[0-9a-f]{64}")
@@ -123,6 +125,30 @@ def read_rest(stream: BinaryIO, *, count: int) -> Iterator[AssetFile]:
     while line := stream.readline(MAX_LINE_BYTES + 1):
         count += 1
         yield _parsed(line, count)
+
+
+def find_file(stream: BinaryIO, path: str) -> AssetFile | None:
+    """The file with that path, of a manifest that was read through before: its files are in order, so few are read.
+
+    ManifestError for a line that is none.
+    """
+    wanted = _place_of(path)
+    low, high = len(HEADER), stream.seek(0, os.SEEK_END)  # it begins in between, or is not there
+    while high - low > SCANNED_BYTES:
+        middle = (low + high) // 2
+        stream.seek(middle)
+        stream.readline()
+        begin = stream.tell()  # of the first line behind the middle
+        if begin < high and _place_of(_parsed(stream.readline(MAX_LINE_BYTES + 1), 0).path) <= wanted:
+            low = begin
+        else:
+            high = middle + 1
+    stream.seek(low)
+    while stream.tell() < high:
+        file = _parsed(stream.readline(MAX_LINE_BYTES + 1), 0)
+        if file.path == path:
+            return file
+    return None
 
 
 def _parsed(line: bytes, number: int) -> AssetFile:

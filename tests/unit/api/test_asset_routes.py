@@ -247,7 +247,9 @@ def test_lists_page_by_cursor(api: ApiService) -> None:
     assert second["next"] is None
 
 
-def test_no_page_of_files_reads_those_before_it(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_page_of_files_reads_those_before_it_and_one_is_found_without_them(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree = a_tree({f"f{number:02}": bytes([number]) for number in range(20)})
     added(api, tree)
     read = list[int]()
@@ -266,6 +268,11 @@ def test_no_page_of_files_reads_those_before_it(api: ApiService, monkeypatch: py
 
     assert paths == sorted(tree.files)
     assert read == list(range(1, 21))
+
+    read.clear()
+    monkeypatch.setattr(manifests, "SCANNED_BYTES", 100)
+    assert api.client.get(f"{path}/f19").content == bytes([19])
+    assert len(read) < 10
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trials.wire import manifests
 from trials.wire.manifests import (
     HEADER,
     PIECE_BYTES,
     AssetFile,
     ManifestError,
     digest_of_pieces,
+    find_file,
     is_file_digest,
     pieces_of,
     read_manifest,
@@ -45,6 +47,43 @@ def test_a_tree_is_written_in_one_way_whatever_the_order_and_read_back(paths: se
 
     assert write_manifest(files) == data
     assert sorted(read(data), key=lambda f: f.path) == sorted(files, key=lambda f: f.path)
+
+
+@given(st.dictionaries(PATHS, st.integers(0, 40), max_size=12), st.integers(2, 300))
+def test_a_file_is_found_by_its_path_however_long_the_lines_around_it_are(paths: dict[str, int], scanned: int) -> None:
+    folders = {path[:place] for path in paths for place, letter in enumerate(path) if letter == "/"}
+    files = [
+        AssetFile(path=path, size=pieces * PIECE_BYTES + 1, pieces=(EMPTY,) * (pieces + 1))
+        for path, pieces in paths.items()
+        if path not in folders
+    ]
+    stream = io.BytesIO(write_manifest(files))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifests, "SCANNED_BYTES", scanned)
+        assert [find_file(stream, file.path) for file in files] == files
+        assert [find_file(stream, path) for path in (*folders, "no such file", "")] == [None] * (len(folders) + 2)
+
+
+def test_few_lines_are_read_to_find_one_of_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [a_file(f"folder/{number:05}") for number in range(5_000)]
+    stream, read, parsed = io.BytesIO(write_manifest(files)), list[bytes](), manifests._parsed
+
+    def counted(line: bytes, number: int) -> AssetFile:
+        read.append(line)
+        return parsed(line, number)
+
+    monkeypatch.setattr(manifests, "_parsed", counted)
+    monkeypatch.setattr(manifests, "SCANNED_BYTES", 1_000)
+    for wanted in (files[0], files[2_500], files[-1]):
+        read.clear()
+        assert find_file(stream, wanted.path) == wanted
+        assert len(read) < 40
+
+
+def test_a_damaged_line_is_no_file() -> None:
+    with pytest.raises(ManifestError):
+        find_file(io.BytesIO(HEADER + b"[damaged\n"), "a")
 
 
 @pytest.mark.parametrize("paths", [["a", "a/b"], ["a", "a-b", "a/b"], ["x/y/z", "x/y"], ["a", "a"]])

@@ -30,7 +30,14 @@ from typing import BinaryIO
 
 from trials.files import create_once, write_atomically
 from trials.stores import FileStore, StoreError, clear, is_url, sync_filesystem
-from trials.wire.manifests import MAX_MANIFEST_BYTES, AssetFile, is_file_digest, read_manifest, read_rest
+from trials.wire.manifests import (
+    MAX_MANIFEST_BYTES,
+    AssetFile,
+    find_file,
+    is_file_digest,
+    read_manifest,
+    read_rest,
+)
 from tuner_service.config import Settings
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.errors import StorageError
@@ -127,6 +134,11 @@ class AssetStore:
             found = tuple(islice(files, limit))
             following = ManifestPlace(count=place.count + len(found), byte=stream.tell())
             return ManifestPage(files=found, following=following if stream.read(1) else None)
+
+    def find(self, asset_id: AssetId, path: str) -> AssetFile | None:
+        """The file of an asset with that path. StorageError as above."""
+        with self._manifest(asset_id) as stream:
+            return find_file(stream, path)
 
     @contextmanager
     def _manifest(self, asset_id: AssetId) -> Iterator[BinaryIO]:

@@ -78,16 +78,13 @@ class Assets:
             raise NotFoundError("asset", text[:200], self._hint(reference))
         return found
 
-    def files(self, asset: Asset) -> Iterator[AssetFile]:
-        """In the order of their paths. StorageError where the store has no manifest of it, or a damaged one."""
-        return self.store.manifest(asset.id)
-
     def file(self, asset: Asset, path: str) -> AssetFile:
-        for file in self.files(asset):
-            if file.path == path:
-                return file
-        hint = f"asset sha256:{asset.id} has no such file; `tuner asset show` lists them"
-        raise NotFoundError("file", path[:200], hint)
+        """StorageError where the store has no manifest of the asset, or a damaged one."""
+        found = self.store.find(asset.id, path)
+        if found is None:
+            hint = f"asset sha256:{asset.id} has no such file; `tuner asset show` lists them"
+            raise NotFoundError("file", path[:200], hint)
+        return found
 
     def remove(self, text: str) -> Found:
         """A version of a name where one is given (the latest one of a bare name), else the asset with all of its names.
