@@ -1,13 +1,21 @@
 import { describe, expect, test } from "vitest";
-import type { Agent } from "../src/api/shapes";
+import type { Agent, TrialDetail, Values } from "../src/api/shapes";
 import { browserName } from "../src/pages/cluster-access";
+import { Attempts, whereOf } from "../src/pages/trial-attempts";
 import { awayWords } from "../src/parts/away";
 import { shell, write } from "../src/parts/values";
 import { amended, parseRoute } from "../src/state/address";
 import { at, faultsAt, put } from "../src/state/draft";
 import { ago, bytes, duration, exact, number, percent } from "../src/state/format";
 import { columnOfPath, labelOfPath, logNames, parametersOf, rangeWords } from "../src/state/space";
-import { attemptEnd, exitWords, isTroubled, journalWords, whyExperiment } from "../src/state/words";
+import {
+  attemptEnd,
+  exitWords,
+  isTroubled,
+  journalWords,
+  reasonWords,
+  whyExperiment,
+} from "../src/state/words";
 
 describe("parameters that analyses name by their path", () => {
   test.each([
@@ -200,6 +208,37 @@ describe("words", () => {
       trial: 37,
       sentence: "The assessor stops trial 37 at step 12: below the median of 9 trials",
     });
+  });
+
+  test("what a trial left, and for whom it leaves, are told in sentences", () => {
+    const said = (kind: string, payload: Values) =>
+      journalWords({ line: 1, at: "", kind, queues: [], payload: { number: 5, ...payload } }, "loss");
+    expect(said("trial_preempted", { for: "8f3k2/7", priority: 10, attempt: 1 }).sentence).toBe(
+      "Trial 5 makes room for trial 8f3k2/7, which has priority 10",
+    );
+    const output = { asset: "ab", files: 2, size: 2048, is_complete: true, message: "" };
+    expect(said("output_collected", output)).toMatchObject({
+      tone: "plain",
+      sentence: "What trial 5 left is kept (2 files, 2 KiB)",
+    });
+    expect(said("output_collected", { ...output, is_complete: false, message: "a pipe" })).toMatchObject({
+      tone: "warning",
+      sentence: "Not all of what trial 5 left is kept (2 files, 2 KiB): a pipe",
+    });
+    expect(said("output_collected", { ...output, asset: "", message: "the store is full" }).sentence).toBe(
+      "Nothing of what trial 5 left could be kept: the store is full",
+    );
+  });
+
+  test("a trial that an evaluator holds is on no node, and has no log here", () => {
+    const held = { attempt: 1, agent: "", nodes: [], status: "running", exit: null, message: "" };
+    const trial = { number: 3, attempt_details: [held], processes_per_node: 1 } as unknown as TrialDetail;
+    const shown = JSON.stringify(Attempts({ trial, id: "x" }));
+    expect(shown).toContain("An evaluator asked for it");
+    expect(shown).not.toContain("stdout");
+    expect(whereOf({ agent: "", nodes: [] })).toBe("held by an evaluator");
+    expect(whereOf({ agent: "n1", nodes: [] })).toBe("on n1");
+    expect(reasonWords("asked")).toBe("an evaluator has asked for it, and holds it");
   });
 
   test("a line of a kind that is not known is told by its name", () => {

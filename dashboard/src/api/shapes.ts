@@ -31,6 +31,8 @@ export type TrialDetail = With<
   { parameters: Values; first_parameters: Values; further_parameters: Values[] }
 >;
 export type Attempt = Schemas["Attempt"];
+export type TrialReason = Schemas["TrialReason"];
+export type ExperimentReason = Schemas["ExperimentReason"];
 export type JournalLine = With<Schemas["JournalLine"], { payload: Values }>;
 export type Metric = Schemas["Metric"];
 export type Checkpoint = Schemas["Checkpoint"];

@@ -327,7 +327,7 @@ function Running({ view }: { view: ExperimentDetail }) {
           key={`${one.number}.${one.attempt}`}
           to={trialPath(view.id, one.number)}
           class="chip"
-          title={`${statusWords(one.status)}, process ${one.pid ?? "not yet"} on ${one.agent}`}
+          title={`${statusWords(one.status)}, ${one.agent ? `process ${one.pid ?? "not yet"} on ${one.agent}` : "held by an evaluator"}`}
         >
           <span aria-hidden="true" class="pulse" />
           trial {one.number}

@@ -25,6 +25,24 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
   const node =
     (wanted === null ? chosen.nodes.find(hasFailed) : chosen.nodes.find((one) => one.node === Number(wanted)))
       ?.node ?? 0;
+  const cards = attempts
+    .toReversed()
+    .map((attempt) => (
+      <AttemptCard
+        key={attempt.attempt}
+        attempt={attempt}
+        chosen={attempt === chosen}
+        several={attempts.length > 1}
+      />
+    ));
+  if (isAsked(chosen))
+    return (
+      <section aria-labelledby="attempts">
+        <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
+        <ol class="attempts">{cards}</ol>
+        <p class="muted">An evaluator asked for it: what it prints and uses is its own.</p>
+      </section>
+    );
   const ranks = Array.from(
     { length: trial.processes_per_node },
     (_, at) => node * trial.processes_per_node + at,
@@ -33,16 +51,7 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
   return (
     <section aria-labelledby="attempts">
       <h2 id="attempts">{count(attempts.length, "attempt")}</h2>
-      <ol class="attempts">
-        {[...attempts].reverse().map((attempt) => (
-          <AttemptCard
-            key={attempt.attempt}
-            attempt={attempt}
-            chosen={attempt === chosen}
-            several={attempts.length > 1}
-          />
-        ))}
-      </ol>
+      <ol class="attempts">{cards}</ol>
       <div class="section-head">
         <h2>Log</h2>
         <div class="row">
@@ -95,6 +104,16 @@ export function Attempts({ trial, id }: { trial: TrialDetail; id: string }) {
   );
 }
 
+/** No node runs it: whoever asked for it does, wherever that is. */
+function isAsked(attempt: Pick<Attempt, "agent">): boolean {
+  return attempt.agent === "";
+}
+
+export function whereOf(attempt: Pick<Attempt, "agent" | "nodes">): string {
+  if (attempt.nodes.length > 0) return `on ${count(attempt.nodes.length, "node")}`;
+  return isAsked(attempt) ? "held by an evaluator" : `on ${attempt.agent}`;
+}
+
 function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: boolean; several: boolean }) {
   const over = attempt.exit;
   const began = moment(attempt.started_at ?? attempt.created_at);
@@ -115,7 +134,7 @@ function AttemptCard({ attempt, chosen, several }: { attempt: Attempt; chosen: b
       <p class="muted">
         {began !== null && <span title={clock(began)}>started {ago(began, now.value)}</span>}
         {began !== null && done !== null && `, ran ${duration((done - began) / 1_000)}`}
-        {attempt.nodes.length > 0 ? ` · on ${count(attempt.nodes.length, "node")}` : ` · on ${attempt.agent}`}
+        {` · ${whereOf(attempt)}`}
         {attempt.pid ? `, process ${attempt.pid}` : ""}
         {attempt.restored_step !== null && ` · went on from step ${attempt.restored_step}`}
         {attempt.devices.length > 0 &&

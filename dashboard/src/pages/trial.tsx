@@ -67,11 +67,13 @@ export function TrialPage({ id, number: number_ }: { id: string; number: number 
       <Attempts trial={trial} id={id} />
       <Checkpoints id={id} trial={trial} />
       <Outputs id={id} trial={trial} />
-      <section aria-labelledby="alone">
-        <h2 id="alone">Run it alone</h2>
-        <p class="muted">In the folder of the code; without the service it prints what it would report.</p>
-        <Copyable text={trial.command.map(shell).join(" ")} label="the command" />
-      </section>
+      {trial.command.length > 0 && (
+        <section aria-labelledby="alone">
+          <h2 id="alone">Run it alone</h2>
+          <p class="muted">In the folder of the code; without the service it prints what it would report.</p>
+          <Copyable text={trial.command.map(shell).join(" ")} label="the command" />
+        </section>
+      )}
     </>
   );
 }

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ask, trialUrl } from "../api/client";
-import { asProblem } from "../api/resource";
+import { asProblem, mayPass } from "../api/resource";
 import { saveBlob } from "../plots/figure";
 import { bytes } from "../state/format";
 import { appended, type LogText, type Piece, pieceOf, prefixed, shownText, textOf } from "../state/log-text";
@@ -70,8 +70,9 @@ export function Log({ id, number, attempt, node = 0, rank, stream, runs }: Props
         else if (runs) timer = setTimeout(look, FOLLOW_MS);
       } catch (error) {
         if (stopped) return;
-        trouble.value = asProblem(error).detail;
-        timer = setTimeout(look, 3_000);
+        const problem = asProblem(error);
+        trouble.value = problem.detail;
+        if (runs || mayPass(problem)) timer = setTimeout(look, 3_000);
       }
     };
     void look();

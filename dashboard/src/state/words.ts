@@ -1,5 +1,13 @@
 // What happened and why, in sentences that a person understands without a page of documentation.
-import type { Attempt, Exit, Experiment, JournalLine, Trial } from "../api/shapes";
+import type {
+  Attempt,
+  Exit,
+  Experiment,
+  ExperimentReason,
+  JournalLine,
+  Trial,
+  TrialReason,
+} from "../api/shapes";
 import { bytes, cell, count, duration, number } from "./format";
 
 export const STATUS_WORDS: Record<string, string> = {
@@ -23,11 +31,12 @@ export function statusWords(status: string): string {
   return STATUS_WORDS[status] ?? status.replaceAll("_", " ");
 }
 
-const TRIAL_REASONS: Record<string, string> = {
+const TRIAL_REASONS: Record<TrialReason, string> = {
   none: "",
   suggested: "the tuner proposed it; it waits for a place",
   added: "a person added it; it waits for a place",
   launched: "its process was started",
+  asked: "an evaluator has asked for it, and holds it",
   final_metric: "it ended by itself and reported its final value",
   stopped_by_assessor: "the assessor stopped it: it did worse than others had at that step",
   stopped_by_user: "a person gave it up",
@@ -44,6 +53,7 @@ const TRIAL_REASONS: Record<string, string> = {
   launch_failed: "its process could not be started",
   files_damaged: "the files of its attempt were removed or damaged while it ran",
   heartbeat_missed: "it reported nothing for longer than it may",
+  told_failed: "its evaluator says that it failed",
   max_duration: "it ran longer than it may",
   crash_loop: "it died again and again without progress",
   preempted: "it was interrupted from outside; it goes on in a new attempt",
@@ -51,10 +61,11 @@ const TRIAL_REASONS: Record<string, string> = {
   assets_missing: "the store had not what it is given; it goes on when the experiment is resumed",
   nodes_not_ready: "not all of its nodes could begin; it goes on in a new attempt",
   device_unavailable: "a device was not free when it was to start; it goes on in a new attempt",
+  lease_expired: "its evaluator told nothing for too long; it goes to the next one that asks",
   attempt_lost: "its process or its machine is gone; it goes on in a new attempt",
 };
 
-const EXPERIMENT_REASONS: Record<string, string> = {
+const EXPERIMENT_REASONS: Record<ExperimentReason, string> = {
   none: "",
   requested: "as asked for",
   budget_reached: "every trial of the budget has run",
@@ -76,7 +87,8 @@ const EXPERIMENT_REASONS: Record<string, string> = {
 
 export function reasonWords(reason: string | undefined): string {
   if (!reason) return "";
-  return TRIAL_REASONS[reason] ?? EXPERIMENT_REASONS[reason] ?? reason.replaceAll("_", " ");
+  const known: Record<string, string> = { ...EXPERIMENT_REASONS, ...TRIAL_REASONS };
+  return known[reason] ?? reason.replaceAll("_", " ");
 }
 
 /** Why a trial is what it is; the service's own sentence says the particulars. */
@@ -210,6 +222,13 @@ export function journalWords(line: JournalLine, objective: string): Told {
       return told(
         `${sentenceCase(trial)} begins with the checkpoint of trial ${cell(payload.from)} at step ${cell(payload.step)}`,
       );
+    case "trial_preempted":
+      return told(
+        `${sentenceCase(trial)} makes room for trial ${cell(payload.for)}, which has priority ${cell(payload.priority)}`,
+        "warning",
+      );
+    case "output_collected":
+      return outputWords(payload, trial, told);
     case "trial_added":
       return told(
         payload.retry_of
@@ -264,6 +283,18 @@ export function archiveWords(phase: unknown): string {
     default:
       return "Its metrics are in the database again";
   }
+}
+
+function outputWords(
+  payload: JournalLine["payload"],
+  trial: string,
+  told: (s: string, t?: Told["tone"]) => Told,
+): Told {
+  const why = payload.message ? `: ${cell(payload.message)}` : "";
+  if (!payload.asset) return told(`Nothing of what ${trial} left could be kept${why}`, "warning");
+  const size = `${count(Number(payload.files), "file")}, ${bytes(Number(payload.size))}`;
+  if (!payload.is_complete) return told(`Not all of what ${trial} left is kept (${size})${why}`, "warning");
+  return told(`What ${trial} left is kept (${size})`);
 }
 
 function attemptEndedWords(

@@ -10,6 +10,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from tuner_service.api.dashboard import Dashboard
+from tuner_service.dispatcher.routing import LineKind
 
 INDEX, SCRIPT = b"<!doctype html><title>page</title>", b"export const answer = 42;\n" * 40
 
@@ -134,3 +135,9 @@ def test_without_a_built_page_its_address_says_how_it_is_built(tmp_path: Path) -
 
     assert answer.status_code == 503
     assert "make setup" in answer.text
+
+
+def test_the_page_has_a_sentence_for_each_kind_of_line_of_the_journal() -> None:
+    words = Path(__file__).resolve().parents[3].joinpath("dashboard/src/state/words.ts").read_text(encoding="utf-8")
+
+    assert [kind.value for kind in LineKind if f'case "{kind.value}":' not in words] == []
