@@ -2,9 +2,8 @@
 
 Hansen, "The CMA Evolution Strategy: A Tutorial", 2016; the update is that of the package ``cmaes``, which Optuna's
 sampler wraps. Optuna keeps its state in the trials that were suggested; here it follows from the outcomes: every
-``population_size`` trials that ended with a value, in the order in which they ended, are one generation. No snapshot
-holds it: the package's own form of it leaves out one triangle of the covariance, which rounding makes another than the
-other, so that a search would go on otherwise.
+``population_size`` trials that ended with a value, in the order in which they ended, are one generation. A snapshot
+holds the distribution to its last bit (``cma_state``), so that a search goes on as it would have.
 
 Numbers are coordinates of the unit cube. A choice has none: it is drawn from how often its options occur among the
 better half of the newest generation, each option counted once more than that.
@@ -25,6 +24,7 @@ from tuner_service.tuners.trial_notes import FINISHED, TrialNote
 
 FAR = float("inf")
 LEAST_SIZE = 4  # of a generation, as Hansen recommends for one coordinate, and here for none
+WIDEST_KEPT = 1_000  # coordinates, of which a snapshot has ten million bytes
 RESTART_SEED = 1_000_003  # times the generation: where a search that has converged begins again
 
 
@@ -44,11 +44,37 @@ class CmaEsTuner(ModelTuner):
         self._forget()
 
     def _forget(self) -> None:
-        """It is told all generations again, some milliseconds each, when it is asked next."""
+        """It is told all generations again, some milliseconds each, when it is asked next, or loads a snapshot."""
         self._optimizer: Any = None
         self._generations = 0  # of trials that were told
         self._elite: list[Flat] = []
         self._columns = _numbers(self.space)
+
+    def _derived_state(self) -> dict[str, Any]:
+        if not self._generations:
+            return {}
+        if self._optimizer is None:
+            return {"generations": self._generations}
+        if len(self._columns) > WIDEST_KEPT:
+            return {}
+        from tuner_service.tuners import cma_state
+
+        optimizer = cma_state.written(self._optimizer)
+        return {} if optimizer is None else {"generations": self._generations, "optimizer": optimizer}
+
+    def _load_derived(self, state: dict[str, Any]) -> None:
+        """Where it says nothing of use, the generations are told again."""
+        if not state:
+            return
+        if self._columns:
+            from tuner_service.tuners import cma_state
+
+            optimizer = self._new_optimizer([0.5] * len(self._columns))
+            if not cma_state.read(optimizer, state["optimizer"]):
+                return
+            self._optimizer = optimizer
+        self._generations = state["generations"]
+        self._take_elite(self._ranked(self._generations - 1))
 
     def _propose(self, rng: random.Random) -> Parameters:
         self._catch_up()
@@ -81,20 +107,30 @@ class CmaEsTuner(ModelTuner):
         """Tell whole generations that have ended since."""
         if self._optimizer is None and self._columns:
             self._optimizer = self._new_optimizer([0.5] * len(self._columns))
-        # There is none where all parameters are choices.
-        size = self._optimizer.population_size if self._optimizer is not None else self._wanted_size or LEAST_SIZE
-        while (self._generations + 1) * size <= len(self.modelled):
-            first = self._generations * size
-            ranked = sorted(self.modelled[first : first + size], key=self._rank)
+        while (self._generations + 1) * self._size <= len(self.modelled):
+            ranked = self._ranked(self._generations)
             self._generations += 1
-            better = [self.space.flatten(note.parameters) for note in ranked[: (size + 1) // 2]]
-            self._elite = [flat for flat in better if flat is not None]
+            self._take_elite(ranked)
             if self._optimizer is None:
                 continue
             self._optimizer.tell([(self._coordinates(note), float(rank)) for rank, note in enumerate(ranked)])
             if self._optimizer.should_stop():
                 start = random.Random(self._generations * RESTART_SEED)  # noqa: S311  # a search, not a secret
                 self._optimizer = self._new_optimizer([start.random() for _ in self._columns])
+
+    @property
+    def _size(self) -> int:
+        """Of a generation. There is no optimizer where all parameters are choices."""
+        size: int = self._wanted_size or LEAST_SIZE if self._optimizer is None else self._optimizer.population_size
+        return size
+
+    def _ranked(self, generation: int) -> list[TrialNote]:
+        first = generation * self._size
+        return sorted(self.modelled[first : first + self._size], key=self._rank)
+
+    def _take_elite(self, ranked: list[TrialNote]) -> None:
+        better = [self.space.flatten(note.parameters) for note in ranked[: (self._size + 1) // 2]]
+        self._elite = [flat for flat in better if flat is not None]
 
     def _new_optimizer(self, mean: list[float]) -> Any:
         import numpy as np
