@@ -65,10 +65,7 @@ class GpTuner(OptunaTuner):
     def _propose(self, rng: random.Random) -> Parameters:
         if self._backend == OPTUNA:
             return super()._propose(rng)
-        count = self.thinning.chosen_at(len(self.taught))
-        shown = self.taught  # failures as a little worse than the worst
-        if count:
-            shown = self.thinning.choose(self.taught[:count], self.objective) + self.taught[count:]
+        shown = self._shown()  # failures as a little worse than the worst
         running = [note.parameters for note in self.notes if note.state == RUNNING]
         proposed: Parameters = _botorch_model().propose(
             self.space, self.objective, shown, running, seed=rng.getrandbits(32)

@@ -19,7 +19,7 @@ from tuner_service.tuners.trial_notes import FAILED_ITSELF, RUNNING, Thinning, T
 
 
 class OptunaTuner(ModelTuner):
-    thinning: ClassVar[Thinning]
+    thinning: Thinning
     joint = True
     of_whole: ClassVar[bool] = False  # True: the sampler's joint model needs a trial that was not stopped early
     finest: ClassVar[float] = math.inf  # a discrete range of more values is modelled as a continuous one
@@ -36,6 +36,7 @@ class OptunaTuner(ModelTuner):
     def _forget(self) -> None:
         self._model: Any = None
         self._chosen_at = 0
+        self._chosen: list[TrialNote] = []  # of those that had ended then
 
     def _noted(self, index: int) -> None:
         if self._model is not None and self._is_current(self.notes[index]):
@@ -59,13 +60,17 @@ class OptunaTuner(ModelTuner):
         self._forget()
         return False
 
+    def _shown(self) -> list[TrialNote]:
+        """The notes with an outcome that a model is shown now."""
+        count = self.thinning.chosen_at(len(self.taught))
+        if count != self._chosen_at:
+            self._chosen_at, self._chosen = count, self.thinning.choose(self.taught[:count], self.objective)
+        return self._chosen + self.taught[count:] if count else self.taught
+
     def _built(self) -> Any:
         from tuner_service.tuners.optuna_model import OptunaModel
 
-        count = self._chosen_at = self.thinning.chosen_at(len(self.taught))
-        shown = self.taught
-        if count:
-            shown = self.thinning.choose(self.taught[:count], self.objective) + self.taught[count:]
+        shown = self._shown()
         model = OptunaModel(
             self.space,
             self.objective,

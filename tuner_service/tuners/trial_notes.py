@@ -79,7 +79,24 @@ def best_of(ended: Sequence[TrialNote], count: int, objective: Objective) -> lis
     left = [(loss, note) for stopped, loss, note in scored if not stopped]
     found: list[TrialNote] = []
     while left and len(found) < count:
-        places = set(front([loss for loss, _ in left]))
+        places = set(_front([loss for loss, _ in left]))
         found += [note for index, (_, note) in enumerate(left) if index in places]
         left = [one for index, one in enumerate(left) if index not in places]
     return found[:count]
+
+
+def _front(points: Sequence[Sequence[float]]) -> list[int]:
+    """As ``front`` has it; of more than three objectives, of which it may be nearly all, by arrays."""
+    if len(points[0]) <= 3:
+        return front(points)
+    import numpy as np
+
+    array = np.array(points, dtype=np.float64)
+    order = np.lexsort(array.T[::-1])
+    kept: list[int] = []
+    beside = np.empty_like(array)  # of those
+    for index in order.tolist():
+        if not (beside[: len(kept)] <= array[index]).all(axis=1).any():
+            beside[len(kept)] = array[index]
+            kept.append(index)
+    return sorted(kept)
