@@ -30,6 +30,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.objectives import losses
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
+from tuner_service.tuners.global_generators import alone
 from tuner_service.tuners.trial_notes import TrialNote
 
 MANY = 5  # objectives
@@ -41,7 +42,17 @@ MARGIN = 0.1  # of an objective's range below its worst: the reference point of 
 def propose(
     space: SearchSpace, objective: Objective, shown: Sequence[TrialNote], running: Sequence[Parameters], *, seed: int
 ) -> Parameters:
-    """The parameters where the models expect most; a function of its arguments (on one kind of device)."""
+    """The parameters where the models expect most; a function of its arguments (on one kind of device).
+
+    BoTorch draws from torch's own generator, which is seeded for it and then is as it was.
+    """
+    with alone:
+        return _proposed(space, objective, shown, running, seed)
+
+
+def _proposed(
+    space: SearchSpace, objective: Objective, shown: Sequence[TrialNote], running: Sequence[Parameters], seed: int
+) -> Parameters:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
     state, threads = torch.random.get_rng_state(), torch.get_num_threads()

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from trials.wire.log_lines import LogForm, write_line
 from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested, TrialEnded
+from tuner_service.tuners.global_generators import alone
 from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import MESSAGE_LIMIT, Faulted, guarded
 from tuner_service.workers.folds.advisor import AdvisorFold
@@ -108,6 +109,10 @@ class QueueThread(threading.Thread):
         self._snapshot_every = self._next_snapshot = command.snapshot_every
         asked = command.assessor if name is Queue.ASSESSOR else command.advisor or command.tuner
         self._of_user = asked is not None and asked.class_name is not None
+        # An assessor of a user's may draw from generators that the tuner has seeded for itself.
+        self._in_turn: contextlib.AbstractContextManager[None] = (
+            alone if self._of_user and name is Queue.ASSESSOR else contextlib.nullcontext()
+        )
         self._chooses = name is Queue.TUNER and (command.advisor or command.tuner).name == AUTO
         self._choice = ""  # as it was told last
         self._live = False
@@ -122,7 +127,8 @@ class QueueThread(threading.Thread):
         self._lines_since_snapshot = 0
 
     def run(self) -> None:
-        fold = guarded(self._build, line=0)
+        with self._in_turn:
+            fold = guarded(self._build, line=0)
         if not isinstance(fold, Faulted):
             fold.on_report = self._tell_progress
         while not isinstance(fold, Faulted):
@@ -178,7 +184,8 @@ class QueueThread(threading.Thread):
                 self._flush()
                 self._on_ready(isinstance(fold, TunerFold) and fold.asks_ahead)
             case Told():
-                answer = fold.take(command.item)  # type: ignore[arg-type]  # the service routes by queue
+                with self._in_turn:
+                    answer = fold.take(command.item)  # type: ignore[arg-type]  # the service routes by queue
                 self._line = command.item.line
                 self._lines_since_snapshot += 1
                 self._count(answer)

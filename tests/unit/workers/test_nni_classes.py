@@ -30,11 +30,12 @@ from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
+from tuner_service.tuners import global_generators
 from tuner_service.workers.building import build_tuner_fold, load_class
 from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.folds.folding import AssessorFold, TunerFold
 from tuner_service.workers.messages import Initialize
-from tuner_service.workers.nni import classes, names
+from tuner_service.workers.nni import names
 from tuner_service.workers.nni.advisor import NniAdvisor
 from tuner_service.workers.nni.assessor import NniAssessor
 from tuner_service.workers.nni.tuner import NniTuner
@@ -155,7 +156,7 @@ def test_an_assessor_that_is_asked_at_the_same_time_changes_no_draw_of_a_tuner()
 
     def judge_beside() -> None:
         beside.start()
-        turns = classes._drawing
+        turns = global_generators.alone
         wait_until(lambda: not beside.is_alive() or turns._came - turns._served == 2)
 
     alone, disturbed = a_tuner("Interrupted"), a_tuner("Interrupted")

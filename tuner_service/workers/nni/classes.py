@@ -6,7 +6,6 @@ import copy
 import hashlib
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,28 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner_service.domain.errors import Fault, InputError
+from tuner_service.tuners.global_generators import alone
 from tuner_service.workers.nni import names
-
-
-class _InTurn:
-    """A lock that is given to those who wait for it in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._came = self._served = 0
-
-    def __enter__(self) -> None:
-        with self._changed:
-            mine, self._came = self._came, self._came + 1
-            self._changed.wait_for(lambda: self._served == mine)
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._served += 1
-            self._changed.notify_all()
-
-
-_drawing = _InTurn()
 
 
 def build(
@@ -73,7 +52,7 @@ def drawing(*key: object) -> Iterator[None]:
 
     The generators of random, NumPy and torch, as far as they are imported.
     """
-    with _drawing:
+    with alone:
         _seed_generators(key)
         yield
 
