@@ -18,7 +18,7 @@ from tuner_service.dispatcher.commands import (
 from tuner_service.dispatcher.experiments import WANTED_BOUND, may_have
 from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
-from tuner_service.domain.experiment import ExperimentId, ExperimentSpec
+from tuner_service.domain.experiment import AlgorithmSpec, ExperimentId, ExperimentSpec
 from tuner_service.domain.objectives import further_values
 from tuner_service.domain.search_space import SearchSpace, alike, parse_search_space
 from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, Trial, TrialOutcome, TrialStatus
@@ -281,13 +281,29 @@ class LiveChanges:
         budget = wanted.applied_to(spec.budget)
         if wanted.unbounded and not may_have(spec, budget):
             raise InputError([Fault(pointer="/budget", message=WANTED_BOUND)])
+        newest = self._newest_space(experiment_id)
         return replace(
             spec,
             name=changes.name or spec.name,
             seed=changes.seed,
             budget=budget,
-            search_space=self._newest_space(experiment_id),
+            search_space=newest,
+            tuner=_searching(spec.tuner, newest),
         )
+
+
+def _searching(tuner: AlgorithmSpec, search_space: dict[str, Any]) -> AlgorithmSpec:
+    """As it goes on in a space that was changed: ``batch`` passes over what no longer lies inside, and takes no such
+    list to begin with.
+    """
+    if tuner.name != "batch":
+        return tuner
+    space = parse_search_space(search_space)
+    inside = [parameters for parameters in tuner.args["parameters"] if space.contains(parameters)]
+    if not inside:
+        message = "none of the parameters that its tuner batch lists lie in its search space as it is now"
+        raise InputError([Fault(pointer="", message=f"{message}; start another experiment with a list that does")])
+    return replace(tuner, args=tuner.args | {"parameters": inside})
 
 
 def _outcomes(results: Sequence[Result]) -> list[TrialOutcome]:

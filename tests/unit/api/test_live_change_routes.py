@@ -373,6 +373,28 @@ def test_a_deterministic_clone_takes_no_duration(api: ApiService) -> None:
     assert answer.json()["errors"][0]["pointer"] == "/budget/duration"
 
 
+def test_a_clone_of_a_batch_has_what_of_its_list_lies_in_the_newest_space(api: ApiService) -> None:
+    listed = [{"lr": lr} for lr in (0.0015, 0.05, 0.002)]
+    path = f"/api/v1/experiments/{api.create(a_body(tuner={'name': 'batch', 'args': {'parameters': listed}}))}"
+    api.client.request("PUT", f"{path}/search-space", json={"search_space": NARROW})
+
+    cloned = api.client.post(f"{path}/clone").json()
+
+    assert cloned["tuner"]["args"]["parameters"] == [listed[0], listed[2]]
+    assert api.client.get(path).json()["tuner"]["args"]["parameters"] == listed
+
+
+def test_a_batch_of_whose_list_nothing_lies_in_the_newest_space_has_no_clone(api: ApiService) -> None:
+    tuner = {"name": "batch", "args": {"parameters": [{"lr": 0.05}]}}
+    path = f"/api/v1/experiments/{api.create(a_body(tuner=tuner))}"
+    api.client.request("PUT", f"{path}/search-space", json={"search_space": NARROW})
+
+    answer = api.client.post(f"{path}/clone")
+
+    assert answer.status_code == 422
+    assert "batch lists" in answer.json()["errors"][0]["detail"]
+
+
 # ── export ──────────────────────────────────────────────────────────────────────────────────────
 def test_trials_are_exported_as_a_table_with_a_column_for_each_parameter(api: ApiService, path: str) -> None:
     nested = {"lr": 0.5, "layer": {"_name": "conv", "kernel": 3}, "mode": "7"}
