@@ -5,7 +5,6 @@ Once trials have failed by their own doing, draws are weighed by the probability
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ class Draws:
             self.chances.tell(parameters, succeeded=succeeded)
 
     def move_to(self, space: SearchSpace) -> None:
-        self._space, self._proposed = space, self._proposed.moved_to(space, json.loads)
+        self._space, self._proposed = space, self._proposed.moved_to(space)
         self._tell_again()
 
     def state(self) -> dict[str, Any]:
@@ -109,7 +108,7 @@ class Draws:
     def restore(self, state: Any) -> None:
         """What ``state()`` gave; before outcomes were kept that was the list of what was proposed alone."""
         told = state if isinstance(state, dict) else {"proposed": state, "outcomes": [], "running": []}
-        self._proposed.restore(told["proposed"], json.loads)
+        self._proposed.restore(told["proposed"])
         self._outcomes = [(parameters, succeeded) for parameters, succeeded in told["outcomes"]]
         self._running = {number: _Running(parameters=one, place=place) for number, one, place in told["running"]}
         self._tell_again()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -35,26 +36,68 @@ def grid_size(parameters: tuple[Parameter, ...], points: int) -> int:
     return math.prod(_range_grid_size(parameter.range, points) for parameter in parameters)
 
 
-def grid_point(
-    parameters: tuple[Parameter, ...], index: int, points: int, around: Parameters | None = None
-) -> Parameters | None:
-    """None where a parameter that is not there would stand at another than its first value."""
-    places: dict[str, int] = {}
-    for parameter in reversed(parameters):
-        index, places[parameter.name] = divmod(index, _range_grid_size(parameter.range, points))
-    point: Parameters = {}
-    known = dict(around or {})
-    for parameter in parameters:
-        place = places[parameter.name]
-        if parameter.when is not None and not parameter.when.holds(known):
-            if place:
-                return None
-            continue
-        value = _grid_value(parameter.range, place, points, known)
-        if value is None and isinstance(parameter.range, Choice) and not _is_null(parameter.range, place, points):
-            return None
-        point[parameter.name] = known[parameter.name] = value
-    return point
+Breaks = Callable[[str, Parameters], bool]
+
+
+class Grid:
+    """The places of a space of which continuous parameters are divided into ``points``; the last one varies fastest.
+
+    A place is empty where a parameter that is not there would stand at another than its first value.
+    """
+
+    def __init__(self, parameters: tuple[Parameter, ...], points: int) -> None:
+        self._parameters, self._points = parameters, points
+        self._sizes = [_range_grid_size(parameter.range, points) for parameter in parameters]
+        self.size = math.prod(self._sizes)
+        self._inside: dict[tuple[str, int], Grid] = {}  # of options, once they were asked about
+        self._firsts: dict[str, list[int]] = {}  # places of the options of a choice, likewise
+
+    def look(
+        self, index: int, around: Parameters | None = None, breaks: Breaks | None = None
+    ) -> tuple[Parameters | None, int]:
+        """What stands at place ``index``, and the next one that may hold something: all between the two are empty.
+
+        ``around``: the values of the spaces around this one. ``breaks``: whether the values up to a parameter, whatever
+        comes behind it, leave a place empty.
+        """
+        point, known = Parameters(), dict(around or {})
+        block, begin, rest = self.size, 0, index  # ``begin``: of the places that share the values so far
+        for parameter, size in zip(self._parameters, self._sizes, strict=True):
+            end, block = begin + block, block // size  # from here on those that share the next value, too
+            place, rest = divmod(rest, block)
+            if parameter.when is not None and not parameter.when.holds(known):
+                if place:
+                    return None, end
+            else:
+                is_there, value, following = self._value(parameter, place, known)
+                if not is_there:
+                    return None, begin + following * block
+                point[parameter.name] = known[parameter.name] = value
+            begin += place * block
+            if breaks is not None and breaks(parameter.name, point):
+                return None, begin + block
+        return point, index + 1
+
+    def _value(self, parameter: Parameter, place: int, known: Parameters) -> tuple[bool, Any, int]:
+        """Whether something stands at a place of one parameter, what that is, and the next place."""
+        range_ = parameter.range
+        if not isinstance(range_, Choice):
+            return True, range_.grid_value(place, self._points), place + 1
+        if range_.is_flat:  # there may be a hundred thousand of them
+            return True, range_.options[place].value, place + 1
+        firsts = self._firsts.get(parameter.path)
+        if firsts is None:
+            sizes = (_option_grid_size(option, self._points) for option in range_.options)
+            firsts = self._firsts[parameter.path] = list(accumulate(sizes, initial=0))
+        number = bisect_right(firsts, place) - 1
+        option, first = range_.options[number], firsts[number]
+        if option.branch is None:
+            return True, option.value, place + 1
+        inside = self._inside.get((parameter.path, number))
+        if inside is None:
+            inside = self._inside[parameter.path, number] = Grid(option.branch, self._points)
+        point, following = inside.look(place - first, known)
+        return point is not None, {"_name": option.value, **(point or {})}, first + following
 
 
 def _product(sizes: list[float]) -> float:
@@ -80,27 +123,3 @@ def _range_grid_size(range_: Range, points: int) -> int:
 
 def _option_grid_size(option: Option, points: int) -> int:
     return 1 if option.branch is None else grid_size(option.branch, points)
-
-
-def _option_at(range_: Choice, place: int, points: int) -> tuple[Option, int]:
-    """The option that ``place`` belongs to, and the place inside it."""
-    if range_.is_flat:  # there may be a hundred thousand of them
-        return range_.options[place], 0
-    firsts = list(accumulate((_option_grid_size(option, points) for option in range_.options), initial=0))
-    index = bisect_right(firsts, place) - 1
-    return range_.options[index], place - firsts[index]
-
-
-def _is_null(range_: Choice, place: int, points: int) -> bool:
-    return _option_at(range_, place, points)[0].branch is None
-
-
-def _grid_value(range_: Range, place: int, points: int, known: Parameters) -> Any:
-    """None for an empty place of a nested space."""
-    if not isinstance(range_, Choice):
-        return range_.grid_value(place, points)
-    option, inner = _option_at(range_, place, points)
-    if option.branch is None:
-        return option.value
-    point = grid_point(option.branch, inner, points, known)
-    return None if point is None else {"_name": option.value, **point}

@@ -137,8 +137,42 @@ class SearchSpace:
 
         None where conditions or constraints leave a place empty; without any, every place holds a point.
         """
-        point = counting.grid_point(self.parameters, index, points)
-        return point if point is not None and self.admits(point) else None
+        point, _ = self._grid(points).look(index, breaks=self._breaks if self.constraints else None)
+        return point
+
+    def next_grid_point(self, index: int, points: int) -> tuple[int, Parameters] | None:
+        """The first place from ``index`` on that is not empty, and what stands there; None where there is none.
+
+        What the first parameters leave empty whatever the others are is passed over at once.
+        """
+        grid = self._grid(points)
+        while index < grid.size:
+            point, following = grid.look(index, breaks=self._breaks if self.constraints else None)
+            if point is not None:
+                return index, point
+            index = following
+        return None
+
+    def _grid(self, points: int) -> counting.Grid:
+        if points not in self._grids:
+            self._grids[points] = counting.Grid(self.parameters, points)
+        return self._grids[points]
+
+    @cached_property
+    def _grids(self) -> dict[int, counting.Grid]:
+        return {}
+
+    def _breaks(self, name: str, point: Parameters) -> bool:
+        """Whether the values up to parameter ``name`` break a constraint, of all whose parameters it is the last."""
+        return any(not constraint.holds(point, absent=True) for constraint in self._decided_by.get(name, ()))
+
+    @cached_property
+    def _decided_by(self) -> dict[str, list[Expression]]:
+        order = {parameter.name: place for place, parameter in enumerate(self.parameters)}
+        found: dict[str, list[Expression]] = {}
+        for constraint in self.constraints:
+            found.setdefault(max(constraint.names, key=lambda name: order[name]), []).append(constraint)
+        return found
 
     # ── the unit cube ───────────────────────────────────────────────────────────────────────────
     @cached_property

@@ -43,11 +43,11 @@ class GridTuner(Tuner):
         self._start()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"version": 1, "taken": list(self._taken)}
+        return {"version": 1, "taken": list(self._taken), "next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._taken = dict.fromkeys(state["taken"])
-        self._start()
+        self._next = state["next"]
 
     def _take(self, parameters: Parameters) -> None:
         self._taken[parameters_key(parameters)] = None
@@ -63,8 +63,9 @@ class GridTuner(Tuner):
 
     def _pass_over_taken(self) -> None:
         """Ends: there are at most as many taken points as there were trials, and empty places have a limit."""
-        while self._next < self._size:
-            point = self.space.grid_point(self._next, self._points)
-            if point is not None and parameters_key(point) not in self._taken:
+        while (found := self.space.next_grid_point(self._next, self._points)) is not None:
+            self._next, point = found
+            if parameters_key(point) not in self._taken:
                 return
             self._next += 1
+        self._next = self._size

@@ -7,7 +7,6 @@ snapshot.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from abc import abstractmethod
@@ -203,9 +202,3 @@ class ModelTuner(Tuner):
         self._chances = Chances(self.space)
         for note in sorted((n for n in self.notes if n.place is not None), key=lambda n: n.place or 0):
             self._count(note)
-
-
-def load_parameters(key: str) -> Parameters:
-    """The parameters that ``parameters_key`` gave ``key`` for."""
-    parameters: Parameters = json.loads(key)
-    return parameters

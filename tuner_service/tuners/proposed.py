@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from tuner_service.domain.search_space import SearchSpace, parameters_key
 from tuner_service.domain.trial import Parameters
@@ -26,7 +28,7 @@ class ProposedParameters:
         key = parameters_key(parameters)
         if key not in self._keys:
             self._keys[key] = None
-            self._inside += self._space.contains(parameters)
+            self._inside += self._counts(key)
 
     @property
     def fills_the_space(self) -> bool:
@@ -36,16 +38,23 @@ class ProposedParameters:
         """For a snapshot."""
         return list(self._keys)
 
-    def restore(self, keys: Iterable[str], load: Callable[[str], Parameters]) -> None:
+    def restore(self, keys: Iterable[str]) -> None:
         """What ``keys()`` gave, in place of what is there."""
         self._keys = dict.fromkeys(keys)
-        self._inside = sum(self._space.contains(load(key)) for key in self._keys)
+        self._inside = sum(map(self._counts, self._keys))
 
-    def moved_to(self, space: SearchSpace, load: Callable[[str], Parameters]) -> ProposedParameters:
+    def moved_to(self, space: SearchSpace) -> ProposedParameters:
         """The same parameters, counted in another space."""
         moved = ProposedParameters(space)
-        moved.restore(self._keys, load)
+        moved.restore(self._keys)
         return moved
+
+    def _counts(self, key: str) -> bool:
+        """Whether it is a point of a finite space; of an infinite one nobody asks.
+
+        By its key, from which 1 and 1.0 come back as the same: the count is that of a snapshot at any time.
+        """
+        return self._space.size != math.inf and self._space.contains(json.loads(key))
 
     def unproposed(self, rng: random.Random) -> Parameters | None:
         """A point of a finite space that is not here, from a random place on; None if none was found."""

@@ -6,7 +6,6 @@ Optuna's sampler uses too. The scrambling follows from the experiment's seed; tr
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -63,13 +62,13 @@ class QuasiRandomTuner(Tuner):
     def update_search_space(self, space: SearchSpace) -> None:
         super().update_search_space(space)
         self._block = None
-        self._proposed = self._proposed.moved_to(space, json.loads)
+        self._proposed = self._proposed.moved_to(space)
 
     def state_dict(self) -> dict[str, Any]:
         return {"version": 1, "proposed": self._proposed.keys(), "taken": self._taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._proposed.restore(state["proposed"], json.loads)
+        self._proposed.restore(state["proposed"])
         self._taken = state["taken"]
         self._block = None
 

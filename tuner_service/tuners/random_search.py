@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -42,10 +41,10 @@ class RandomTuner(Tuner):
 
     def update_search_space(self, space: SearchSpace) -> None:
         super().update_search_space(space)
-        self._proposed = self._proposed.moved_to(space, json.loads)
+        self._proposed = self._proposed.moved_to(space)
 
     def state_dict(self) -> dict[str, Any]:
         return {"version": 1, "proposed": self._proposed.keys()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._proposed.restore(state["proposed"], json.loads)
+        self._proposed.restore(state["proposed"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tuner_service.domain import search_space
+from tuner_service.domain import counting, search_space
 from tuner_service.domain.errors import InputError, TemporarilyUnableError
 from tuner_service.domain.ranges import Permutation, Subset
 from tuner_service.domain.search_space import SearchSpace, parameters_key, parse_search_space
@@ -108,6 +108,56 @@ def test_the_grid_of_a_conditional_space_has_each_point_once() -> None:
     found = [point for point in points if point is not None]
     assert len({parameters_key(point) for point in found}) == len(found) == space.size
     assert all(space.contains(point) for point in found)
+
+
+CONSTRAINED = {
+    "kind": {"_type": "choice", "_value": ["none", {"_name": "some", "of": SMALL, "by": {**SMALL, "when": "of > 1"}}]},
+    "a": {**SMALL, "when": {"kind": "some"}},
+    "b": SMALL,
+    "c": {**SMALL, "when": "b > 1"},
+    "constraints": ["a < 2 and c < 3", "kind == 'none' or kind.of < 3", "b > 0"],
+}
+
+
+@pytest.mark.parametrize("described", [NESTED, CONSTRAINED, {"a": SMALL, "b": SMALL, "constraints": ["a * b <= 4"]}])
+def test_the_next_point_of_a_grid_is_the_first_that_stands_there(described: dict[str, Any]) -> None:
+    space = parse_search_space(described)
+    size = space.grid_size(3)
+    standing = [(index, point) for index in range(size) if (point := space.grid_point(index, 3)) is not None]
+    for index in range(size):
+        expected = next((found for found in standing if found[0] >= index), None)
+        assert space.next_grid_point(index, 3) == expected
+    assert len(standing) < size
+    assert all(space.contains(point) for _, point in standing)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ({"a": {"type": "bool"}}, {"when": {"a": True}}),
+        ({"a": {"_type": "choice", "_value": [{"_name": "no", "of": UNIT}, "yes"]}}, {"when": "a == 'yes'"}),
+        ({"a": {"type": "int", "low": 0, "high": 1}, "constraints": ["a > 0"]}, {}),
+    ],
+)
+def test_places_that_are_empty_together_are_passed_over_at_once(
+    monkeypatch: pytest.MonkeyPatch, first: dict[str, Any], last: dict[str, Any]
+) -> None:
+    digits = {f"x{place}": {"type": "int", "low": 0, "high": 9, **last} for place in range(8)}
+    space = parse_search_space(first | digits)
+    looked: list[int] = []
+    look = counting.Grid.look
+
+    def looks(grid: counting.Grid, index: int, *args: Any, **kwargs: Any) -> Any:
+        looked.append(index)
+        return look(grid, index, *args, **kwargs)
+
+    monkeypatch.setattr(counting.Grid, "look", looks)
+
+    found = space.next_grid_point(1, 1)
+
+    assert found is not None
+    assert found[0] >= 10**8
+    assert len(looked) < 30  # one a parameter, and as many inside
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.tuners.base import Exhausted, Tuner, snapshot_of
+from tuner_service.tuners.proposed import ProposedParameters
 from tuner_service.tuners.registry import TUNERS, check_tuner_args, create_tuner
 
 BOWL = {f"x{i}": {"_type": "uniform", "_value": [-5, 5]} for i in range(4)}
@@ -182,3 +183,25 @@ def test_where_no_outcome_is_needed_none_changes_a_suggestion(name: str) -> None
         found.append(suggested)
 
     assert found[0] == found[1]
+
+
+def test_a_number_that_is_written_otherwise_counts_the_same_before_and_after_a_restart() -> None:
+    space = parse_search_space({"a": {"type": "int", "low": 1, "high": 1}})
+    proposed, restored = ProposedParameters(space), ProposedParameters(space)
+    proposed.add({"a": 1.0})
+    restored.restore(proposed.keys())
+    assert proposed.fills_the_space == restored.fills_the_space == proposed.moved_to(space).fills_the_space
+
+
+def test_a_grid_goes_on_after_a_restart_where_it_was() -> None:
+    """It does not go through all that was run before once more."""
+    space = {f"x{place}": {"type": "int", "low": 0, "high": 9} for place in range(4)}
+    tuner, loaded = a_tuner("grid", space), a_tuner("grid", space)
+    for number in range(1, 1_200):
+        tuner.pending(number, tuner.suggest(number, random.Random(0)))  # type: ignore[arg-type]  # there are more
+    looked: list[int] = []
+    looks = loaded.space._grid(10).look
+    loaded.space._grid(10).look = lambda index, **known: looked.append(index) or looks(index, **known)  # type: ignore[method-assign]
+    loaded.load_state_dict(tuner.state_dict())  # type: ignore[attr-defined]  # ours have both
+    assert loaded.suggest(1_200, random.Random(0)) == tuner.suggest(1_200, random.Random(0))
+    assert len(looked) < 10
