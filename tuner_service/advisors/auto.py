@@ -209,6 +209,8 @@ class AutoAdvisor(Advisor):
         forked._live, forked._points = self._live, self._points  # noqa: SLF001
         forked._replace_courses({id(c): c.copied(row=c.row) for c in self._live.values()})  # noqa: SLF001
         forked._derive()  # noqa: SLF001
+        # They begin with the same points, of which what was worked out stays true.
+        forked._beliefs, forked._prospects = self._beliefs.copied(), self._prospects.copied()  # noqa: SLF001
         return forked
 
     def state_dict(self) -> dict[str, Any]:

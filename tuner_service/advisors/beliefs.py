@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -27,6 +28,12 @@ class Beliefs:
         self._surrogate = Surrogate(columns.unordered)
         self._believed: tuple[object, Belief] | None = None
         self._trusted: tuple[object, float | None] | None = None
+
+    def copied(self) -> Beliefs:
+        """One that is asked about these points and further ones of its own, and keeps what is known of these."""
+        other = copy.copy(self)
+        other._surrogate = copy.copy(self._surrogate)  # noqa: SLF001  # of its own class
+        return other
 
     def belief(self, points: Sequence[Point], *, longest: int) -> Belief:
         key = (len(points), longest)

@@ -29,6 +29,7 @@ CANDIDATES = 200
 SMALL_CHANGES = 50  # of them
 FORGETTING = 0.1  # per interval: how fast older ones lose their weight
 NOISE = 1e-2  # variance, of standardised improvements
+LIMIT = 1e150  # of losses and improvements, which are subtracted and squared
 LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)  # length scales of the kernel, in the unit cube; the likeliest is taken
 
 Matrix = NDArray[np.float64]
@@ -104,7 +105,8 @@ class Pb2(Pbt):
         point = self.space.encode(member.parameters)
         if before is None or point is None or math.isinf(loss := member.loss or 0.0):
             return
-        self._data.append((began // self._interval, before, list(point), before - loss))
+        gain = _within(_within(before) - _within(loss))
+        self._data.append((began // self._interval, before, list(point), gain))
         del self._data[:-DATA_LIMIT]
 
     def ended(self, outcome: TrialOutcome, reports: Sequence[Report]) -> None:
@@ -130,15 +132,15 @@ class Pb2(Pbt):
         return list(self.space.encode(parameters) or ())
 
     def _features(self, interval: int, loss: float | None, point: list[float]) -> list[float]:
-        losses = [before for _, before, _, _ in self._data]
+        losses = [_within(before) for _, before, _, _ in self._data]
         low, high = min(losses, default=0.0), max(losses, default=1.0)
-        place = 0.5 if loss is None or high <= low else min(max((loss - low) / (high - low), 0.0), 1.0)
+        place = 0.5 if loss is None or high <= low else min(max((_within(loss) - low) / (high - low), 0.0), 1.0)
         return [float(interval), place, *point]
 
     def _upper_bounds(self, candidates: Matrix) -> Matrix:
         """Shape (n,): mean and spread of the improvement of each candidate, forks that run included as expected."""
         known = np.array([self._features(began, before, point) for began, before, point, _ in self._data])
-        raw = np.array([gain for *_, gain in self._data])
+        raw = np.array([_within(gain) for *_, gain in self._data])
         gains = np.asarray((raw - raw.mean()) / (float(raw.std()) or 1.0), dtype=np.float64)
         length = max(LENGTHS, key=lambda scale: _log_likelihood(known, gains, scale))
         for trial, before in self._before.items():
@@ -151,6 +153,10 @@ class Pb2(Pbt):
         mean, deviation = _posterior(known, gains, candidates, length)
         weight = math.sqrt(max(0.2, 0.2 + math.log(0.4 * len(known))))
         return mean + weight * deviation
+
+
+def _within(value: float) -> float:
+    return min(max(value, -LIMIT), LIMIT)
 
 
 def _kernel(one: Matrix, other: Matrix, length: float) -> Matrix:

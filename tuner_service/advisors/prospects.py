@@ -29,6 +29,12 @@ class Prospects:
     def __init__(self) -> None:
         self._fitted: dict[tuple[int, ...], tuple[int, Hyperparameters]] = {}
 
+    def copied(self) -> Prospects:
+        """One that is told of the same ends and further ones of its own, and need not fit anew what is known."""
+        other = Prospects()
+        other._fitted = dict(self._fitted)
+        return other
+
     def expected_gain(self, course: Sequence[float], ended: Sequence[Ended], *, rungs: tuple[int, ...]) -> float | None:
         """How much better than the best end a trial is expected to end, in deviations of the ends; None: not known.
 

@@ -7,6 +7,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from tuner_service.advisors.auto import CHECKED_EVERY, CHECKS_LIMIT, REPORTS_AT_FIRST_RUNG, AutoAdvisor
 from tuner_service.advisors.base import Start
 from tuner_service.assessors.base import Keep, Stop
@@ -14,6 +16,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
 from tuner_service.domain.trial import Decision, DecisionKind, Parameters, Report, TrialOutcome, TrialStatus
+from tuner_service.tuners import model_surrogate
 from tuner_service.tuners.base import NotYet
 
 SPACE: dict[str, Any] = {"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}}
@@ -232,3 +235,18 @@ def test_where_no_trial_of_another_space_has_come_to_a_rung_it_draws_at_random()
     assert isinstance(choice, Start)
     assert advisor.space.contains(choice.parameters)
     assert advisor.choice
+
+
+def test_a_fork_does_not_fit_again_what_the_advisor_has_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    advisor = an_advisor()
+    for number in range(1, 31):
+        run(advisor, number)
+    advisor.suggest(31, random.Random(1))
+    fitted: list[int] = []
+    fit = model_surrogate.fit
+    monkeypatch.setattr(model_surrogate, "fit", lambda *args: fitted.append(1) or fit(*args))
+    fork, (parameters,) = advisor.fork(), points(1)
+    fork.suggest(31, random.Random(1))
+    assert not fitted
+    told(fork, 31, [5.0] * EPOCHS, parameters)
+    assert fork.suggest(32, random.Random(2)) != advisor.suggest(32, random.Random(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from tuner_service.advisors.pb2 import Pb2
@@ -11,6 +12,7 @@ from tuner_service.advisors.pbt import Member, Pbt, scaled
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.ranges import FloatRange, IntRange
 from tuner_service.domain.search_space import parse_search_space
+from tuner_service.domain.trial import Decision, DecisionKind, Report
 
 NETWORK = {
     "width": {"type": "int", "low": 1, "high": 1_000_000},
@@ -54,3 +56,19 @@ def test_a_fork_keeps_what_shapes_its_network_though_the_space_has_changed(kind:
     fork = advisor.explore(Member(parameters={**shape, "lr": 0.9}, step=5, loss=1.0), random.Random(1))
     assert narrower.contains(fork)
     assert {name: fork[name] for name in shape} == shape
+
+
+def test_results_that_are_further_apart_than_a_float_holds_are_modelled() -> None:
+    space = parse_search_space({"lr": {"type": "float", "low": 0, "high": 1}})
+    advisor = Pb2(space, Objective(metric="loss"), population_size=4, interval=5)
+    far = (1.7e308, -1.7e308, 1.0, 1.7e308)
+    for number in range(1, 5):
+        parameters = {"lr": number / 5}
+        advisor.decided(Decision(kind=DecisionKind.START, number=number, parameters=parameters))
+        advisor.rested(number, [Report(step=5, value=far[number - 1])])
+        advisor.decided(Decision(kind=DecisionKind.PROMOTE, number=number))
+        advisor.rested(number, [Report(step=10, value=-far[number - 1])])
+    found = advisor.explore(Member(parameters={"lr": 0.5}, step=10, loss=-1.7e308), random.Random(1))
+    assert space.contains(found)
+    bounds = advisor._upper_bounds(np.array([advisor._features(2, loss, [0.5]) for loss in far]))
+    assert np.isfinite(bounds).all()

@@ -15,6 +15,7 @@ from tuner_service.advisors.base import Advisor, Choice, Fork, Judgement, Pause,
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.dispatcher.items import (
     Answer,
+    CustomTrialAdded,
     Decided,
     MetricsReported,
     PauseAdvised,
@@ -305,3 +306,17 @@ def test_deterministic_a_running_trial_is_judged_in_the_space_that_it_was_decide
     rows = [[point.course.row.tolist() for point in view._inside] for view in views]  # type: ignore[union-attr]
     assert len(rows[0]) > 20
     assert rows[0] == rows[1] == rows[2]
+
+
+def test_each_decision_makes_one_fork_of_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may cost as much as all that the advisor knows."""
+    fold, advisor = a_fold(deterministic=True)
+    forked: list[int] = []
+    fork = Scripted.fork
+    monkeypatch.setattr(Scripted, "fork", lambda self: forked.append(1) or fork(self))
+    fold.take(SuggestionRequested(line=1, number=1))
+    fold.take(TrialRested(line=2, number=1, step=3))
+    advisor.next = Promote(trial=1)
+    fold.take(SuggestionRequested(line=3, number=2))
+    fold.take(CustomTrialAdded(line=4, number=2, parameters={"x": 0.5}))
+    assert len(forked) == 3

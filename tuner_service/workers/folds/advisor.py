@@ -98,7 +98,7 @@ class AdvisorFold:
                 return self._judge(item)
             case CustomTrialAdded():
                 self._advisor.added(item.number, plain_copy(item.parameters))
-                self._decide_anew(item.number)
+                self._fork_for(self._decide_anew(item.number))
             case TrialRested():
                 self._rest(item)
             case TrialEnded():
@@ -158,21 +158,21 @@ class AdvisorFold:
         return number
 
     def _accept(self, decision: Decision) -> None:
-        self._decide_anew(decision.number)
+        trial = self._decide_anew(decision.number)
         for number in decision.dropped:
             self._live[number].rests = False  # until its end is told
         self._advisor.decided(decision)
-        if self._deterministic and self._advisor.judges:
-            self._fork_for(self._live[decision.number])
+        self._fork_for(trial)
 
-    def _decide_anew(self, number: int) -> None:
+    def _decide_anew(self, number: int) -> _Live:
         trial = self._live.setdefault(number, _Live())
         trial.rests = trial.stopped = False
-        if self._deterministic and self._advisor.judges:
-            self._fork_for(trial)
+        return trial
 
     def _fork_for(self, trial: _Live) -> None:
-        trial.view, trial.view_space = self._advisor.fork(), self._search_space
+        """Who judges it from here on, where that is not the advisor itself."""
+        if self._deterministic and self._advisor.judges:
+            trial.view, trial.view_space = self._advisor.fork(), self._search_space
 
     # ── reports ─────────────────────────────────────────────────────────────────────────────────
     def _judge(self, item: MetricsReported) -> Answer:
