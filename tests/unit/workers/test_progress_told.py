@@ -69,7 +69,7 @@ def test_so_it_is_with_an_advisor() -> None:
     advisor = Judging(parse_search_space({"x": {"type": "bool"}}), OBJECTIVE)
     fold = AdvisorFold(advisor, seed=1, deterministic=True)
     fold.take(metrics(1, 1, (1, 0.5)))
-    fold._decide_anew(1)
+    fold._fork_for(fold._decide_anew(1))
     calls = counted(fold)
     fold.take(metrics(2, 1, (2, 0.5), (3, 0.4)))
     assert len(calls) == 2
