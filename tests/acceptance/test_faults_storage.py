@@ -173,11 +173,15 @@ def test_a_second_service_on_the_database_is_refused_and_disturbs_nothing(make_h
     other_home = other.ended("serve", "--db", str(home.home / "tuner.db"))
     other_database = home.ended("serve", "--home", str(home.home), "--db", str(other.home / "tuner.db"))
 
+    meant_for_other = home.ended("resume", home.id, "--home", str(home.home), "--db", str(other.home / "tuner.db"))
+
     for refusal in (same_home, other_home):
         assert refusal.returncode != 0
         assert f"in use by process {holder}" in refusal.stderr
     assert other_database.returncode != 0
     assert "a service with another database works in the home folder" in other_database.stderr
+    assert meant_for_other.returncode != 0
+    assert f"works on the database {home.home / 'tuner.db'}, and not on" in meant_for_other.stderr
     assert {a["pid"] for a in home.running(2)} == pids
     home.open_gate()
     home.completed()
