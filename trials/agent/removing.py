@@ -7,10 +7,11 @@ import logging
 
 from trials.agent.home import Home
 from trials.agent.moving.checkpoint_store import CheckpointStore
-from trials.agent.moving.storing import StoreThreads
+from trials.agent.moving.storing import StoreHangsError, StoreThreads
 from trials.wire.messages import DeleteCheckpoint
 
 PAUSES_S = (0.1, 0.5, 2.0, 10.0)  # before they are tried again
+HANGING_PAUSE_S, HANGING_TRIES = 120.0, 720  # of a store that hangs: for a day
 logger = logging.getLogger(__name__)
 
 
@@ -47,5 +48,16 @@ async def delete_checkpoint(home: Home, store: CheckpointStore, order: DeleteChe
 
 
 async def remove_from(store: CheckpointStore, place: str, threads: StoreThreads) -> None:
-    """One file or folder; StoreError where that cannot be done."""
-    await threads.run(lambda _: store.remove(place), root=store.root)
+    """One file or folder; StoreError where it cannot be. A store that hangs is waited for: nobody orders it again.
+
+    Repeating it is harmless, as where one that was given up is done in the end.
+    """
+    for _ in range(HANGING_TRIES):
+        try:
+            await threads.run(lambda _: store.remove(place), root=store.root)
+        except StoreHangsError as error:
+            logger.warning("not_removed_yet", extra={"place": place, "error": error})
+            await asyncio.sleep(HANGING_PAUSE_S)
+        else:
+            return
+    logger.error("not_removed", extra={"place": place, "error": "its store has not answered for too long"})

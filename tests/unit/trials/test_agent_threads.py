@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +21,14 @@ from trials.agent.agent import Agent
 from trials.agent.attempts import HeldAttempt
 from trials.agent.channel import Channel, Outcome
 from trials.agent.home import Home
+from trials.agent.moving import restoring
 from trials.agent.moving.blobs import BlobReceiver
+from trials.agent.moving.node_cache import AssetMissingError
+from trials.agent.moving.restoring import lay_out
 from trials.agent.threads import Threads, leave
 from trials.agent.ways import JoinedWay, ServiceAddress
 from trials.wire.attempt import AttemptKey
-from trials.wire.launch import LaunchSpec
+from trials.wire.launch import CheckpointRef, LaunchSpec
 from trials.wire.messages import Launch
 from trials.wire.records import ExitCause, ExitRecord, ProcessRecord
 
@@ -136,3 +142,58 @@ def test_an_agent_that_leaves_does_not_wait_for_a_launch_that_hangs_and_stops_no
 
     run_while_all_hang(work, hanging)
     assert agent.held == {}
+
+
+# ── what goes to a store ────────────────────────────────────────────────────────────────────────
+WEIGHTS = b"weights"
+REFERENCE = CheckpointRef(digest=hashlib.sha256(WEIGHTS).hexdigest(), step=1, size=len(WEIGHTS), path="/mnt/store/x")
+
+
+def test_a_checkpoint_is_laid_out_and_an_asset_looked_for_while_others_hang(
+    agent: Agent, hanging: threading.Event, tmp_path: Path
+) -> None:
+    kept = agent.home.attempts / "e" / "1" / "1-n1" / "checkpoints" / f"s1-{REFERENCE.digest[:12]}.ckpt"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(WEIGHTS)
+    target = agent.home.attempts / "e" / "1" / "2-n2" / "restore"
+    target.parent.mkdir(parents=True)
+
+    async def unasked(digest: str) -> None:
+        raise AssertionError(digest)
+
+    async def work() -> None:
+        await lay_out(agent.home, target, [REFERENCE], BlobReceiver(agent.home.incoming, ask=unasked))
+        with pytest.raises(AssetMissingError):
+            await agent.cache.get("a" * 64)
+
+    run_while_all_hang(work, hanging)
+
+    assert [path.read_bytes() for path in target.glob("*.ckpt")] == [WEIGHTS]
+
+
+def test_stores_that_hang_leave_the_loops_own_threads_to_others(
+    agent: Agent, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[None] = []
+
+    def hang(*_: Any) -> None:
+        begun.append(None)
+        hanging.wait()
+
+    monkeypatch.setattr(restoring, "_from_store", hang)
+    blobs: Any = SimpleNamespace(make_room=lambda: None)
+
+    async def scene() -> None:
+        waiting = []
+        for number in range(40):  # more than a loop has of its own
+            reference = replace(REFERENCE, digest=f"{number:064x}", path="s3://bucket/x")
+            fetching = restoring._fetched(agent.home, blobs, reference, restoring._Found())
+            waiting.append(asyncio.ensure_future(fetching))
+        async with asyncio.timeout(SOON_S):
+            while len(begun) < len(waiting):
+                await asyncio.sleep(0)
+            assert await asyncio.to_thread(lambda: "soon") == "soon"
+        for one in waiting:
+            one.cancel()
+
+    asyncio.run(scene())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from trials import stores
+from trials.agent import removing
 from trials.agent.home import Home
 from trials.agent.moving import storing
 from trials.agent.moving.checkpoint_store import CheckpointStore
@@ -174,6 +175,30 @@ def test_reports_go_without_what_a_store_that_hangs_does_not_take(tmp_path: Path
 
     assert asyncio.run(scene()) is None
     assert tries == [(NFS, 1 << 30)]
+
+
+@pytest.mark.parametrize(("hangs", "tries", "is_there"), [(0, 1, False), (2, 3, False), (9, 4, True)])
+def test_what_is_to_be_removed_from_a_store_that_hangs_is_removed_once_it_answers(
+    hangs: int, tries: int, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removing, "HANGING_PAUSE_S", 0)
+    monkeypatch.setattr(removing, "HANGING_TRIES", 4)
+    asked: list[str] = []
+
+    class Hanging(StoreThreads):
+        async def run(self, work: Any, *, root: str, size: int = 0) -> Any:
+            asked.append(root)
+            if len(asked) <= hangs:
+                raise StoreHangsError("it does not answer")
+            return work(lambda: None)
+
+    store, place = CheckpointStore(str(tmp_path)), tmp_path / "e" / "x"
+    place.parent.mkdir()
+    place.touch()
+
+    asyncio.run(removing.remove_from(store, str(place), Hanging()))
+
+    assert (asked, place.exists()) == ([str(tmp_path)] * tries, is_there)
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory"])

@@ -21,9 +21,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from trials.agent.home import plain_name
+from trials.agent.threads import begun_apart
 from trials.files import is_full_disk, write_all, write_atomically
 from trials.stores import FileStore, StoreError, clone, matching, opened_file
 from trials.wire.manifests import PIECE_BYTES, AssetFile, ManifestError, digest_of_pieces, read_manifest
@@ -52,7 +54,7 @@ class NodeCache:
     def __init__(self, folder: Path, *, in_use: Callable[[], Collection[str]]) -> None:
         self._folder = folder
         self._in_use = in_use
-        self._fetching: dict[str, asyncio.Task[Path]] = {}
+        self._fetching: dict[str, asyncio.Future[Path]] = {}
         self._held: Counter[str] = Counter()
         self._choosing = threading.Lock()  # held while a tree is chosen, for a trial or to be removed
         self.store: FileStore | None = None  # as the service says in its welcome
@@ -92,7 +94,7 @@ class NodeCache:
         """
         fetching = self._fetching.get(digest)
         if fetching is None:
-            fetching = self._fetching[digest] = asyncio.ensure_future(asyncio.to_thread(self._get, digest))
+            fetching = self._fetching[digest] = begun_apart(partial(self._get, digest))
             fetching.add_done_callback(lambda _: self._fetching.pop(digest, None))
         return await asyncio.shield(fetching)
 

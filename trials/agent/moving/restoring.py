@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from trials.agent.home import Home, plain_name
 from trials.agent.moving.blobs import BlobMissingError, BlobReceiver
+from trials.agent.threads import apart
 from trials.checkpoints.verified_files import damaged_part, digest_of, file_name
 from trials.files import to_json, write_atomically
 from trials.stores import StoreError, clear, fetch, is_url, matching
@@ -47,7 +48,7 @@ async def _entries(
 ) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for reference in references:
-        found = await asyncio.to_thread(_local, home, target.parent, reference)
+        found = await apart(_local, home, target.parent, reference)
         if found.path is None and not any("problem" not in entry for entry in entries):
             found = await _fetched(home, blobs, reference, found)
         entry: dict[str, Any] = {"digest": reference.digest, "step": reference.step}
@@ -57,7 +58,7 @@ async def _entries(
         else:
             name = file_name(reference.step, reference.digest)
             is_passing = found.path.parent == home.incoming
-            file = await asyncio.to_thread(_placed, found.path, target / name, is_passing=is_passing)
+            file = await apart(_placed, found.path, target / name, is_passing=is_passing)
             entries.append(entry | {"file": file})
     return entries
 
@@ -117,7 +118,7 @@ async def _fetched(home: Home, blobs: BlobReceiver, reference: CheckpointRef, lo
     target = home.incoming / plain_name(reference.digest, what="digest")
     fetching = _fetching.setdefault(target, asyncio.Lock())
     async with fetching:
-        found = await asyncio.to_thread(_from_store, reference.path, target, reference.digest)
+        found = await apart(_from_store, reference.path, target, reference.digest)
         if found.path is not None:
             await asyncio.to_thread(blobs.make_room)
     return found

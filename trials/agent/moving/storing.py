@@ -8,15 +8,13 @@ one more thread; the pause is twice as long with each that hangs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from trials.agent.threads import begun_apart
 from trials.stores import StoreError
 
 AT_ONCE = min(32, (os.cpu_count() or 1) + 4)  # threads that are waited for; as many as a loop has of its own
@@ -85,26 +83,15 @@ class StoreThreads:
             )
 
     def _begun(self, under_way: _Work, work: Callable[[Callable[[], None]], T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-
-        def tell(set_it: Callable[[Any], None], what: Any) -> None:
-            if not done.done():
-                set_it(what)
-
-        def run() -> None:
+        def run() -> T:
             try:
-                told: tuple[Callable[[Any], None], Any] = (done.set_result, work(under_way.moved))
-            except BaseException as error:  # noqa: BLE001  whoever waits for it is told
-                told = (done.set_exception, error)
-            self._under_way.discard(under_way)
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(tell, *told)
+                return work(under_way.moved)
+            finally:
+                self._under_way.discard(under_way)
 
         self._under_way.add(under_way)
         try:
-            threading.Thread(target=run, name="store", daemon=True).start()
-        except RuntimeError as error:
+            return begun_apart(run)
+        except OSError:
             self._under_way.discard(under_way)
-            raise StoreError(errno.EAGAIN, f"store: {under_way.root}: no thread can be started: {error}") from error
-        return done
+            raise
