@@ -9,6 +9,7 @@ import { usedOverTime } from "../src/plots/resources";
 import { categoryScale, extent, linearTicks, logTicks, makeScale, padded } from "../src/plots/scales";
 import { sparkPath } from "../src/plots/sparkline";
 import { SvgPen } from "../src/plots/svg";
+import { lanesOf } from "../src/plots/timeline";
 import { Trials } from "../src/state/columns";
 
 describe("scales", () => {
@@ -221,6 +222,13 @@ describe("what is taken away", () => {
   test("no spreadsheet runs a cell", () => {
     expect(csv([["=1+1", 'say "x"', -3, null, "a,b"]])).toBe('\'=1+1,"say ""x""",-3,,"a,b"\r\n');
   });
+});
+
+test("places that are not drawn are counted", () => {
+  const spans = [...Array(450).keys()].map((place) => ({ lane: `core ${place % 225}` }));
+  expect(lanesOf(spans).lanes).toHaveLength(200);
+  expect(lanesOf(spans).more).toBe(25);
+  expect(lanesOf(spans.slice(0, 200)).more).toBe(0);
 });
 
 test("a bar that goes on ends at the time of the service, whatever the clock of the browser says", () => {

@@ -6,7 +6,7 @@ import { awayWords } from "../src/parts/away";
 import { shell, write } from "../src/parts/values";
 import { amended, parseRoute } from "../src/state/address";
 import { at, faultsAt, put } from "../src/state/draft";
-import { ago, bytes, duration, exact, number, percent } from "../src/state/format";
+import { ago, bytes, duration, exact, number, percent, timeOrDay } from "../src/state/format";
 import { columnOfPath, labelOfPath, logNames, parametersOf, rangeWords } from "../src/state/space";
 import {
   attemptEnd,
@@ -35,6 +35,12 @@ test("an experiment that paused by its own trouble is told from one that a perso
   expect(isTroubled({ status: "running", reason: "none" })).toBe(false);
   expect(isTroubled({ status: "completed", reason: "service_fault" })).toBe(true);
   expect(isTroubled({ status: "completed", reason: "budget_reached" })).toBe(false);
+});
+
+test("a time of another day is told with its day", () => {
+  const at = new Date(2026, 10, 27, 23, 58, 7).getTime();
+  expect(timeOrDay(at, at + 60_000)).toBe("23:58:07");
+  expect(timeOrDay(at, at + 120_000)).toBe("11-27 23:58");
 });
 
 test("a value that is no number of JSON differs from none", () => {

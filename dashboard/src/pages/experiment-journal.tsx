@@ -6,7 +6,8 @@ import { type ExperimentDetail, type JournalLine, objectives, type Page } from "
 import { Awaited, Stale } from "../parts/awaited";
 import { Empty, Switch, To } from "../parts/controls";
 import { amend, query, trialPath } from "../state/address";
-import { clock, count, moment } from "../state/format";
+import { clock, count, moment, timeOrDay } from "../state/format";
+import { serviceNow } from "../state/service-clock";
 import { journalWords, type Told } from "../state/words";
 
 const PAGE = 1_000;
@@ -85,13 +86,14 @@ export function firstShown(asked: string | null, lines: number): number {
 
 function Lines({ shown, id }: { shown: Entry[]; id: string }) {
   const from = firstShown(query.value.get("from"), shown.length);
+  const today = serviceNow();
   return (
     <>
       <ol class="journal">
         {shown.slice(from, from + SHOWN).map(({ line, told }) => (
           <li key={line.line} class={told.tone}>
             <time dateTime={line.at} title={clock(moment(line.at))}>
-              {clock(moment(line.at)).slice(11)}
+              {timeOrDay(moment(line.at), today)}
             </time>
             <span class="sentence">{told.sentence}</span>
             {told.trial === null ? (

@@ -22,9 +22,15 @@ const ROW = 24;
 const LEFT = 110;
 const MOST_LANES = 200;
 
+/** The places that are drawn, and how many there are besides. */
+export function lanesOf(spans: readonly Pick<Span, "lane">[]): { lanes: string[]; more: number } {
+  const all = [...new Set(spans.map((span) => span.lane))];
+  return { lanes: all.slice(0, MOST_LANES), more: Math.max(0, all.length - MOST_LANES) };
+}
+
 export function TimelinePlot({ id, spans, now }: { id: string; spans: readonly Span[]; now: number }) {
   const zoomText = query.value.get("t");
-  const lanes = useMemo(() => [...new Set(spans.map((span) => span.lane))].slice(0, MOST_LANES), [spans]);
+  const { lanes, more } = useMemo(() => lanesOf(spans), [spans]);
   const painting = useMemo(
     () => makePainting(spans, lanes, now, zoomOf(zoomText)),
     [spans, lanes, zoomText, Math.floor(now / 2_000)],
@@ -87,7 +93,9 @@ export function TimelinePlot({ id, spans, now }: { id: string; spans: readonly S
           )
         );
       }}
-    />
+    >
+      {more > 0 && <p class="note">Not drawn: {count(more, "further place")}; the data have all.</p>}
+    </Figure>
   );
 }
 

@@ -88,6 +88,12 @@ export function clock(at: number | null | undefined): string {
   return `${day} ${two(moment.getHours())}:${two(moment.getMinutes())}:${two(moment.getSeconds())}`;
 }
 
+/** The time of a moment of this day; of another one with its day. */
+export function timeOrDay(at: number | null | undefined, now: number): string {
+  const text = clock(at);
+  return text.slice(0, 10) === clock(now).slice(0, 10) ? text.slice(11) : text.slice(5, 16);
+}
+
 export function bytes(size: number | null | undefined): string {
   if (size === null || size === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
