@@ -27,8 +27,8 @@ MIXED = parse_search_space(
 CHOICES = parse_search_space({name: {"type": "categorical", "choices": list("abcd")} for name in "pqrs"})
 
 
-def a_tuner(space: Any = NUMBERS) -> CmaEsTuner:
-    return CmaEsTuner(space, Objective(metric="loss"), population_size=5)
+def a_tuner(space: Any = NUMBERS, **options: float) -> CmaEsTuner:
+    return CmaEsTuner(space, Objective(metric="loss"), population_size=5, **options)  # type: ignore[arg-type]  # floats
 
 
 def loss_of(parameters: Parameters) -> float:
@@ -53,15 +53,14 @@ def search(tuner: CmaEsTuner, numbers: range) -> list[Parameters]:
     return found
 
 
-def restarted(tuner: CmaEsTuner) -> CmaEsTuner:
-    another = a_tuner(tuner.space)
+def restarted(tuner: CmaEsTuner, **options: float) -> CmaEsTuner:
+    another = a_tuner(tuner.space, **options)
     another.load_state_dict(json.loads(json.dumps(tuner.state_dict(), allow_nan=False)))
     return another
 
 
 @pytest.mark.parametrize("space", [NUMBERS, MIXED, CHOICES], ids=["numbers", "mixed", "choices"])
 def test_a_snapshot_after_any_trial_makes_the_same_suggestions(space: Any) -> None:
-    """Of numbers the search converges in between, and begins again."""
     tuner = a_tuner(space)
     search(tuner, range(1, 400))
     for number in range(400, 430):
@@ -69,6 +68,13 @@ def test_a_snapshot_after_any_trial_makes_the_same_suggestions(space: Any) -> No
         search(tuner, range(number, number + 1))
     loaded = restarted(tuner)
     assert search(loaded, range(430, 480)) == search(tuner, range(430, 480))
+
+
+def test_a_search_that_converged_and_began_again_goes_on_from_a_snapshot() -> None:
+    tuner = a_tuner(sigma=1e-12)
+    search(tuner, range(1, 500))
+    assert 0 < tuner._optimizer.generation < tuner._generations
+    assert search(restarted(tuner, sigma=1e-12), range(500, 520)) == search(tuner, range(500, 520))
 
 
 def test_everything_of_the_optimizer_is_as_it_was_to_the_last_bit() -> None:
