@@ -64,3 +64,20 @@ def test_and_are_read_by_their_line(store: Any) -> None:
         sequences=(5, 6),
         values=({"loss": 0.5, "acc": 0.5}, {"loss": 0.6, "acc": 0.5}),
     )
+
+
+def test_a_step_that_a_later_attempt_has_reported_again_is_not_among_them(store: Any) -> None:
+    metrics = [
+        a_metric(sequence=1, step=1, objective=0.1),
+        a_metric(sequence=2, step=1, objective=0.2, first=False),
+        a_metric(sequence=3, step=None, objective=0.3),
+        a_metric(sequence=4, step=2, objective=None),
+        a_metric(sequence=5, step=3, objective=0.5),
+    ]
+    lines = (reports_line(2, first=1, last=5),)
+    spec = a_spec(assessor=AlgorithmSpec(name="median_stop"))
+    store.commit(changes_for(a_trial(), experiment=an_experiment(spec=spec), lines=lines, metrics=metrics))
+
+    (loaded,) = only(store).unanswered[Queue.ASSESSOR]
+    assert loaded.reports == (Report(step=1, value=0.1), Report(step=3, value=0.5))
+    assert loaded.sequences == (1, 5)

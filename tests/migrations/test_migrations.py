@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 from tests.builders import START
 from tests.migrations import build_database as stored
 from tuner_service.dispatcher.items import MetricsReported, Queue, TrialEnded
+from tuner_service.domain.errors import StorageError
 from tuner_service.storage import migrate, sqlite_file, tables
 from tuner_service.storage.engine import migrate_file, open_store
 
@@ -129,6 +130,18 @@ def test_a_migration_that_fails_midway_leaves_the_database_as_it_was(tmp_path: P
     )
 
     with pytest.raises(OperationalError):
+        migrate_file(path, tables.HEAD_REVISION, folder=folder)
+
+    assert_opens_as_it_was(path)
+
+
+def test_a_migration_that_would_break_a_reference_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+    path = a_copy(tmp_path)
+    folder = folder_with(
+        tmp_path, "op.add_column('trials', sa.Column('colour', sa.Text()))\nop.execute('DELETE FROM experiments')"
+    )
+
+    with pytest.raises(StorageError, match="would break a reference in table"):
         migrate_file(path, tables.HEAD_REVISION, folder=folder)
 
     assert_opens_as_it_was(path)

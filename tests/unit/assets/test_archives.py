@@ -96,6 +96,15 @@ def test_hostile_entries_of_a_tar_are_refused(
     assert not (tmp_path / "evil").exists()
 
 
+def test_a_link_to_what_stands_beside_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/secret").write_bytes(b"x")
+    links = a_tar(tmp_path / "x.tar", ("link", None, {"type": tarfile.SYMTYPE, "linkname": "../secret"}))
+
+    with pytest.raises(AssetSourceError, match="leads out of the archive"):
+        unpack_archive(links, tmp_path / "deep/out")
+
+
 @pytest.mark.parametrize(
     "entry",
     [("../evil", b"x", 0), ("/evil", b"x", 0), ("l", b"/etc/passwd", stat.S_IFLNK), ("p", b"", stat.S_IFIFO)],

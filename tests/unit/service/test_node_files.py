@@ -19,7 +19,7 @@ from trials.wire.launch import CheckpointRef
 from trials.wire.limits import LOG_INLINE_BYTES
 from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.domain.errors import NotAllowedError, NotFoundError
+from tuner_service.domain.errors import InputError, NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Attempt, AttemptStatus, Part, TrialStatus
 from tuner_service.service import node_files
 from tuner_service.service.node_files import PART_KEPT_S, PARTS, UNKNOWN, NodeFiles, Upload, lineages_of, logs_in
@@ -131,6 +131,22 @@ def test_for_each_piece_that_an_agent_sends_only_its_own_attempts_are_looked_at(
 
     asked = {name for name, *_ in queries.method_calls}
     assert asked == {"live_attempts_of"}
+
+
+@pytest.mark.parametrize(
+    ("area", "path"),
+    [("assets", "files/../../token"), ("own", f"{DIGEST}/../../token"), ("checkpoints", "EXPERIMENT/../../../token")],
+)
+def test_no_path_leads_out_of_an_area(tmp_path: Path, area: str, path: str) -> None:
+    api, store = an_api_service(), tmp_path / "store"
+    attempt = a_running_attempt(api)
+    files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store=str(store), staging=tmp_path / "staging")
+    (tmp_path / "token").write_text("of the home")
+    for folder in (store / "files", tmp_path / "checkpoints" / DIGEST):
+        folder.mkdir(parents=True)
+
+    with pytest.raises(InputError):
+        files.readable("agent-1", area, path.replace("EXPERIMENT", attempt.key.experiment_id))
 
 
 def test_whose_files_a_home_keeps_is_noted_with_the_first_and_at_each_start(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from trials.agent import spool as spool_module
 from trials.agent.agent import Agent
-from trials.agent.spool import SpoolReader, is_record
+from trials.agent.spool import SpoolDamagedError, SpoolReader, is_record
 from trials.wire.encoding import decode_record
 from trials.wire.limits import REPORT_BATCH_LINES
 from trials.wire.lines import metric_line
@@ -105,6 +105,18 @@ def test_reading_goes_on_from_what_was_acknowledged_also_in_part(spool: Path) ->
     again = reader_of(spool)
 
     assert (again.sequence, steps(again.next_batch().lines), again.next_batch().first_sequence) == (2, [2, 3, 4], 3)
+
+
+def test_a_spool_that_was_emptied_and_written_anew_up_to_where_it_was_taken_is_damaged(spool: Path) -> None:
+    spool.write_bytes(line(0) + line(1))
+    reader = reader_of(spool)
+    reader.acknowledge(reader.next_batch(), 2)
+    assert reader.next_batch().lines == ()
+
+    with spool.open("r+b") as file:
+        file.write(line(5) + line(6) + line(7))
+    with pytest.raises(SpoolDamagedError, match="was changed before byte"):
+        reader.next_batch()
 
 
 def test_a_long_spool_comes_in_batches(spool: Path) -> None:

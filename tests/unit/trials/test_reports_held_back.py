@@ -229,3 +229,17 @@ def test_what_a_service_has_taken_of_a_message_is_all_that_is_not_sent_again(tmp
         assert here.exits()[-1] == 5
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("runs", "said"), [(True, "holds fewer than the 7 reports"), (False, "")])
+def test_a_trial_that_runs_and_whose_spool_lacks_what_was_taken_of_it_is_damaged(
+    runs: bool, said: str, tmp_path: Path
+) -> None:
+    here, notes = Scene(tmp_path, *metrics(5), exit_record=None, devices=()), [""]
+    here.held.is_supervised = lambda: runs
+    here.held.note_damage = notes.append
+    here.conversation._agent.look_at = lambda _: None  # type: ignore[assignment, method-assign]
+
+    asyncio.run(here.conversation._move_spool(here.held, 7))
+    assert said in notes[-1]
+    assert len(notes) == 1 + runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_the_record_is_of_the_manifest_which_names_every_file_by_its_digest(tmp_
     }
     assert record.size == sum(path.stat().st_size for path in folder.iterdir())
     assert (manifest["step"], manifest["index"], problem_of(folder, record.digest)) == (3, 1, None)
+
+
+@pytest.mark.parametrize("name", ["../beside", "deeper/part", "."])
+def test_a_manifest_that_names_what_is_not_in_its_folder_is_damaged(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "step-3"
+    (folder / "deeper").mkdir(parents=True)
+    for path in (tmp_path / "beside", folder / "deeper/part"):
+        path.write_bytes(b"x")
+    manifest = json.dumps({"files": {name: {"digest": hashlib.sha256(b"x").hexdigest()}}}).encode()
+    (folder / MANIFEST).write_bytes(manifest)
+
+    problem = problem_of(folder, hashlib.sha256(manifest).hexdigest())
+    assert problem is not None
+    assert (problem.damaged, name in problem.text) == (True, True)
 
 
 def test_it_is_loaded_into_the_tensors_that_are_there(tmp_path: Path) -> None:

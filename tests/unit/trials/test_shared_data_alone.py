@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import time
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,35 @@ def test_a_position_goes_on_after_its_batch_also_with_another_batch_size_and_see
             got = indices(next(steps) for _ in range(cut))
             other.load_state_dict(loader.state_dict())
             assert got + indices(other) == whole
+
+
+class Prefetched:
+    """Batches of workers, made in this process: what is on its way was asked for when the first of it was."""
+
+    def __init__(self, samples: Any, order: Any, *, workers: int, items: Any) -> None:
+        self.items, self.coming = items, deque[tuple[tuple[int, int], list[Any]]]()
+
+    def batch(self, epoch: int, begin: int, rest: Any) -> list[Any]:
+        if not self.coming or self.coming[0][0] != (epoch, begin):
+            found = [((epoch, share.begin), self.items(epoch, share.begin, share.end)) for share in rest()]
+            self.coming = deque(found)
+        return [(index, 0.0) for index in self.coming.popleft()[1]]
+
+    def close(self) -> None:
+        self.coming.clear()
+
+
+def test_a_position_of_another_seed_is_gone_to_past_what_workers_have_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_batches, "AloneBatches", Prefetched)
+    with a_loader(num_workers=1) as loader, a_loader(seed=9, num_workers=1) as other:
+        whole = indices(loader)
+        loader.set_epoch(0)
+        next(loader)
+        next(other)
+        other.load_state_dict(loader.state_dict())
+        assert indices(other) == whole[7:]
 
 
 def test_a_second_iteration_ends_the_first_and_begins_the_next_epoch() -> None:
