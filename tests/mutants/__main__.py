@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.mutants.forks import FAILED, ROOT, MutatedFinder, each, tested
-from tests.mutants.named import NAMED, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.named import NAMED
 from tests.mutants.sample_run import run_sample
 
 TIMEOUT_S = 90.0  # of the tests of one mutant, which take seconds; one that hangs twice was noticed

@@ -7,16 +7,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from email.message import Message
 from http.client import HTTPConnection
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from trials.agent.moving import service_files
+from trials.wire.addresses import ACTIVE_HEADER
 from tuner_service import client_http
 from tuner_service.api.connection_limits import IDLE_TIMEOUT_S
 from tuner_service.client import Client, UnreachableError
-from tuner_service.client_http import KEPT_OPEN_S, ServiceConnection
+from tuner_service.client_http import KEPT_OPEN_S, UNAVAILABLE, Answer, ServiceConnection
 from tuner_service.client_tls import NotTrustedError
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{"decision":"continue"}'
@@ -170,3 +172,43 @@ def test_what_a_service_is_known_by_is_read_again_before_it_is_not_trusted(monke
     file[0] = "of a stranger"
     service._connect(1.0)
     service.close()
+
+
+class InTurn:
+    """A connection that gives to each request its target, in the order in which they came."""
+
+    status, headers = 200, Message()
+
+    def __init__(self) -> None:
+        self.sock: Any = socket.socket()
+        self.targets: list[str] = []
+
+    def request(self, _method: str, target: str, **_: object) -> None:
+        self.targets.append(target)
+
+    def getresponse(self) -> Self:
+        return self
+
+    def read(self) -> bytes:
+        return self.targets.pop(0).encode()
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def test_what_was_asked_for_ahead_is_the_answer_of_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_http, "opened", lambda *_, **__: InTurn())
+    with closing(ServiceConnection("http://localhost", "t")) as connection:
+        connection._ask("/a", {})
+        assert connection.call("GET", "/b").data == b"/b"
+        connection._ask("/a", {})
+        assert connection.call("GET", "/a").data == b"/a"
+
+
+@pytest.mark.parametrize(("admit", "url"), [(None, "http://127.0.0.1:2"), (lambda _: None, "http://127.0.0.1:1")])
+def test_a_standby_sends_nobody_on_who_knows_the_service_by_its_home(admit: Any, url: str) -> None:
+    connection = ServiceConnection("http://127.0.0.1:1", "t", admit=admit)
+    answer = Answer(status=UNAVAILABLE, headers={ACTIVE_HEADER: "http://127.0.0.1:2"}, data=b"")
+
+    connection._is_sent_on(answer)
+    assert connection.url == url

@@ -204,6 +204,19 @@ def test_the_use_of_a_token_is_no_change_of_it(api: ApiService) -> None:
     assert (used.json()["last_used_at"] is not None, used.headers["etag"]) == (True, tag)
 
 
+@pytest.mark.parametrize(("method", "path"), [("DELETE", "tokens/ann"), ("POST", "tokens/ann/rotate")])
+def test_who_has_a_token_that_opens_nothing_any_more_is_sent_away_at_once(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    sent_away: list[str] = []
+    monkeypatch.setattr(api.services.events, "end_those_who_may_not", lambda: sent_away.append("streams"))
+    monkeypatch.setattr(api.services.hub, "close_those_who_may_not", lambda: sent_away.append("channels"))
+    api.client.post("/api/v1/tokens", json={"name": "ann", "role": "operator"})
+
+    assert api.client.request(method, f"/api/v1/{path}").status_code in {201, 204}
+    assert sent_away == ["streams", "channels"]
+
+
 # ── parameters ──────────────────────────────────────────────────────────────────────────────────
 def test_a_query_parameter_that_a_route_does_not_have_is_refused_and_its_own_are_named(api: ApiService) -> None:
     path = f"{EXPERIMENTS}/{api.create()}/trials"

@@ -56,9 +56,13 @@ def test_the_connection_that_writes_waits_for_the_disk_at_every_commit(path: Pat
 
 def test_nobody_else_writes_between_the_begin_of_a_transaction_and_its_end(path: Path) -> None:
     """A commit that has read waits for no other writer: SQLite would refuse it at once."""
-    with closing(open_store(path, StillClock())) as store, store._writer.begin():
-        with closing(sqlite3.connect(path, timeout=0)) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
-            other.execute("BEGIN IMMEDIATE")
+    with (
+        closing(open_store(path, StillClock())) as store,
+        closing(sqlite3.connect(path, timeout=0)) as other,
+        store._writer.begin(),
+        pytest.raises(sqlite3.OperationalError, match="locked"),
+    ):
+        other.execute("BEGIN IMMEDIATE")
 
 
 def test_a_database_has_the_revision_of_the_program_that_made_it(path: Path) -> None:

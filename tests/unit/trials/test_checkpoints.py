@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulated_disk import SimulatedDisk
 from trials.checkpoints import stores, verified_files
 from trials.checkpoints.file_format import BLOCK_BYTES, Image, Imaging, _Memory, read_image
 from trials.checkpoints.restoring import restored
@@ -146,6 +147,18 @@ def test_a_script_alone_keeps_the_newest_few_for_its_own_parameters(tmp_path: Pa
     assert restore(AloneCheckpoints(folder, {"lr": rate})) == (4, {"step": 4})
     assert len(list(folder.glob("*.ckpt"))) == 3
     assert restore(AloneCheckpoints(folder, {"lr": 0.2})) is None
+
+
+def test_what_a_script_alone_has_saved_is_found_after_a_power_loss(tmp_path: Path) -> None:
+    """Also the fourth, which takes the place of the first."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    with SimulatedDisk(folder) as disk:
+        for step in range(4):
+            saved(AloneCheckpoints(folder, {}), {"step": step}, step)
+            for kept_names in (True, False):
+                found = disk.after_power_loss(tmp_path / "found", kept_names=kept_names)
+                assert restore(AloneCheckpoints(found, {})) == (step, {"step": step})
 
 
 def test_a_script_alone_leaves_those_of_other_parameters_alone(tmp_path: Path) -> None:

@@ -280,6 +280,21 @@ def test_a_checkpoint_on_improvement_is_saved_for_better_values_only() -> None:
     assert [step for step, _ in trial.saved] == [1, 2, 6]
 
 
+def test_a_loop_that_goes_on_saves_no_worse_value_over_its_best_one() -> None:
+    trial = RecordingTrial()
+    values = iter([3.0, 2.0, 2.5, 1.0])
+    for steps in (2, 4):
+        Learner(
+            trial,
+            step=lambda batch: {"loss": next(values)},
+            batches=[1.0],
+            state={},
+            hooks=[SaveCheckpoint(on_improvement="loss", on_stop=False)],
+        ).run(steps=steps)
+
+    assert [step for step, _ in trial.saved] == [1, 2, 4]
+
+
 def test_the_best_value_is_remembered_over_a_restart() -> None:
     due = Due(When(on_improvement="accuracy", goal="maximize"), now=0.0)
     assert due.after_iteration(1, {"accuracy": 0.5}, now=0.0)

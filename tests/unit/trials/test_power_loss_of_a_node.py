@@ -16,7 +16,8 @@ from trials.agent.home import Home
 from trials.agent.moving.references import check_reference
 from trials.agent.node_facts import FactsOfNode
 from trials.agent.patience import Patience
-from trials.files import read_json
+from trials.agent.supervision.attempt_life import Supervised
+from trials.files import read_json, to_json, write_atomically
 from trials.learner.coordination.frames import record_path
 from trials.learner.coordination.journal import Journal
 from trials.learner.coordination.port import LearnerPort
@@ -56,6 +57,23 @@ def test_an_attempt_that_was_ended_before_it_ran_stays_so(home: Home, claim: byt
     assert (read_json(f"{found}/{FILE_EXIT}") or {}).get("cause") == "stopped"
 
 
+def test_how_an_attempt_has_ended_is_on_a_disk_before_it_is_let_go(home: Home) -> None:
+    folder = home.attempt_folder(KEY, "n1")
+    folder.mkdir(parents=True)
+    records = SimpleNamespace(write_again=lambda: 0.0, is_waiting=lambda _: False)
+    state = {"_records": records, "_parent": SimpleNamespace(lives_on=False), "_folder": str(folder), "_told_at": 0.0}
+    ended = SimpleNamespace(**state, _forgotten=False, _trial=0, _group=None, is_over=False)
+
+    def end() -> None:
+        write_atomically(str(folder / FILE_EXIT), to_json({"cause": "exited"}))
+        Supervised._finish(cast("Supervised", ended))
+
+    found = after(home, end)
+
+    assert ended.is_over
+    assert read_json(f"{found.attempt_folder(KEY, 'n1')}/{FILE_EXIT}") == {"cause": "exited"}
+
+
 def test_what_a_fork_server_refuses_has_failed_for_good(home: Home) -> None:
     folder = home.attempt_folder(KEY, "n1")
     folder.mkdir(parents=True)
@@ -80,6 +98,7 @@ def test_a_node_has_its_names_for_ever(home: Home) -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_a_node_that_was_drained_is_so_until_it_is_told_otherwise(home: Home, *, on: bool) -> None:
+    home.home_id()  # it stands in the same folder, and takes no name along now
     if not on:
         FactsOfNode(home).drain(on=True)
 
@@ -145,6 +164,19 @@ def test_a_coordinator_finds_what_it_has_written_down_and_what_it_wrote_anew(tmp
         journal.add({"kind": "three"})
         assert kinds(disk) == ["snapshot", "three"]
         journal.close()
+
+
+def test_a_line_that_a_killed_coordinator_has_written_is_there_once_another_one_has_read_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with SimulatedDisk(root) as disk:
+        (root / "journal").write_bytes(b'{"kind":"one"}\n')
+        journal = Journal(root / "journal")
+        assert [line["kind"] for line in journal.lines()] == ["one"]
+        journal.close()
+        found = disk.after_power_loss(tmp_path / "found", kept_names=False)
+
+    assert (found / "journal").read_bytes() == b'{"kind":"one"}\n'
 
 
 def test_a_learner_that_has_ended_is_known_to_have(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from trials.agent.forks import servers
 from trials.agent.forks.server import Server
-from trials.agent.forks.servers import REFUSED_S, ForkServers
+from trials.agent.forks.servers import FORK_SERVERS_MAX, REFUSED_S, ForkServers
 from trials.agent.home import Home
 
 
@@ -58,3 +58,46 @@ def test_one_that_did_not_start_is_tried_again_after_a_while_and_one_of_no_use_i
 
     asyncio.run(work())
     assert len(started) == starts
+
+
+class Ready(Server):
+    """Its process runs, and has nothing more to import."""
+
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_there_are_so_many_and_the_one_that_was_idle_longest_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, left = Home(tmp_path / "home"), list[str]()
+    home.make()
+
+    async def work() -> None:
+        forks = ForkServers(home, on_lost=lambda _: None)
+
+        def start(choice: Any) -> Server:
+            server = Ready(home, number=choice.key, key=choice.key, orders="o", state=home.path / "s")
+            server.used_at = float(choice.key)
+            server.given["n"] = home.path
+            server.ready.set()
+            forks._servers[choice.key] = server
+            return server
+
+        def let_go(server: Server) -> None:
+            left.append(server.key)
+            del forks._servers[server.key]
+
+        monkeypatch.setattr(forks, "_start", start)
+        monkeypatch.setattr(forks, "_up_to_date", forks._servers.get)
+        monkeypatch.setattr(forks, "_let_go", let_go)
+        choices: list[Any] = [SimpleNamespace(key=str(number)) for number in range(FORK_SERVERS_MAX + 1)]
+        for choice in choices[:-1]:
+            assert isinstance(await forks._server(choice), Server)
+        assert "have trials of other experiments" in str(await forks._server(choices[-1]))
+        for idle in "21":
+            forks._servers[idle].given.clear()
+        assert isinstance(await forks._server(choices[-1]), Server)
+
+    asyncio.run(work())
+    assert left == ["1"]

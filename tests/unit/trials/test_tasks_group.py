@@ -296,6 +296,14 @@ def test_after_a_failure_exit_steps_run_for_what_had_been_set_up(progress_of: Ca
     ]  # fmt: skip
     assert progress.exit_orders() == []
 
+    progress = progress_of(a_full_group())
+    progress.begin()
+    for job in ("node_setup:a", "node_setup:b", "task_setup:a/first", "task:a/first"):
+        progress.ended(job)
+    assert [jobs(orders) for orders in progress.exit_orders()] == [["run node_exit:a", "run node_exit:b"]], (
+        "the exit steps of the task have begun"
+    )
+
 
 def test_a_group_of_outputs_alone_ends_at_once(progress_of: Callable[[TaskGroup], Progress]) -> None:
     with TaskGroup() as group:

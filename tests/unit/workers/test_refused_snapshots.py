@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tuner_service.dispatcher.items import Queue
+from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.experiment import AlgorithmSpec, Objective
 from tuner_service.workers.building import build_tuner_fold
-from tuner_service.workers.messages import HistoryEnd, Initialize, LoadSnapshot, SnapshotRefused
+from tuner_service.workers.messages import HistoryEnd, Initialize, LoadSnapshot, SnapshotMade, SnapshotRefused, Told
 from tuner_service.workers.worker import QueueThread, _snapshot_text
 
 
@@ -52,3 +52,37 @@ def test_a_snapshot_whose_keys_would_come_back_as_texts_is_none() -> None:
 
     with pytest.raises(TypeError, match=r"the key 3, and keys in JSON are texts: use str\(3\)"):
         _snapshot_text(Counts(), of_user=True)  # type: ignore[arg-type]
+
+
+def test_no_snapshot_is_taken_while_what_was_begun_ahead_may_be_in_the_tuner() -> None:
+    """It would hold more than its line, and what came after that line would be told twice."""
+    command = Initialize(
+        experiment_id="e1",
+        search_space={"x": {"type": "bool"}},
+        objective=Objective(metric="m"),
+        seed=7,
+        tuner=AlgorithmSpec(name="random"),
+        workers=3,
+        snapshot_every=1,
+    )
+    made: queue.SimpleQueue[SnapshotMade] = queue.SimpleQueue()
+
+    class Said:
+        def send(self, *messages: Any) -> None:
+            for message in messages:
+                if isinstance(message, SnapshotMade):
+                    made.put(message)
+
+    thread = QueueThread(
+        Queue.TUNER,
+        Said(),  # type: ignore[arg-type]
+        build=lambda: build_tuner_fold(command),
+        on_ready=lambda _: None,
+        command=command,
+    )
+    thread.commands.put(HistoryEnd(queue=Queue.TUNER))
+    for line in (1, 2, 3):
+        thread.commands.put(Told(queue=Queue.TUNER, item=SuggestionRequested(line=line, number=line)))
+    thread.start()
+
+    assert made.get(timeout=60).line == 3

@@ -347,6 +347,15 @@ def test_a_snapshot_of_another_version_of_the_package_is_left_out(
     assert world.told_after == 0, "nor one of before they were named"
 
 
+def test_a_snapshot_of_more_than_was_answered_is_left_out(world: World) -> None:
+    """It holds answers that the service has not stored, and that others may come in the place of."""
+    began(world, replace(ORDER, tuner_cursor=9))
+    world.hear(MADE)
+    for cursor, after in ((7, 0), (8, 8)):
+        began(world, replace(ORDER, tuner_cursor=cursor))
+        assert world.told_after == after
+
+
 def test_a_snapshot_that_could_not_be_loaded_is_left_out_by_the_next_worker(world: World) -> None:
     order = replace(ORDER, tuner_cursor=9)
     began(world, order)
