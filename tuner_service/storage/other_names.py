@@ -61,7 +61,7 @@ def _require_own_log(path: Path, status: os.stat_result) -> None:
 def _holder(path: Path, first: int, count: int) -> int | None:
     """The process that has any of those bytes locked; None where nobody has, or that cannot be told."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from trials.agent.home import Home
 from trials.agent.moving import joined
 from trials.agent.moving.joined import OWED_S, Written, _Wrote, collect_long_logs, send_owed_logs
-from trials.stores import BrokenOffError
+from trials.stores import BrokenOffError, opened_file
 from trials.wire.attempt import AttemptKey
 from trials.wire.limits import LOG_INLINE_BYTES
 
@@ -75,6 +76,22 @@ def test_what_the_service_refuses_is_not_owed(home: Home, monkeypatch: pytest.Mo
     asyncio.run(collect_long_logs(home, an_attempt(home)))
 
     assert owed(home) == []
+
+
+def test_what_is_sent_needs_no_room_on_the_disk_of_the_node(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrote, sent = an_attempt(home), dict[str, bytes]()
+    shutil.rmtree(home.agent)  # nothing can be written there
+
+    def take(source: Path, to: str) -> None:
+        with opened_file(source) as file:  # as an upload opens it
+            sent[to] = file.read()
+
+    monkeypatch.setattr(joined, "upload", take)
+
+    asyncio.run(collect_long_logs(home, wrote))
+
+    long = b"x" * (LOG_INLINE_BYTES + 1)
+    assert sent == {f"tuner:///logs/e/1/1-n1/{stream}": long for stream in ("stdout", "stderr")}
 
 
 def looked(home: Home, *, now: float = NOW) -> None:

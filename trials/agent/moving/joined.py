@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from trials.agent.home import Home
-from trials.agent.moving.blobs import HALF, ConnectionLostError
+from trials.agent.moving.blobs import ConnectionLostError
 from trials.agent.rounds import one_round
 from trials.files import is_full_disk
 from trials.processes.logs import read_log
@@ -153,12 +153,12 @@ def _streams_of_ranks(folder: Path) -> list[str]:
 def _send_log(home: Home, held: Written, stream: str) -> None:
     data, end, _ = read_log(f"{held.folder}/{file_of(stream)}", offset=-LOG_BYTES, limit=LOG_BYTES)
     name = name_from(stream, end - len(data))  # whoever has read up to some offset goes on there
-    draft = home.agent / f"{HALF}{held.nonce}-{stream}"
-    try:
-        draft.write_bytes(data)
-        upload(draft, remote(LOGS, f"{held.folder.relative_to(home.attempts)}/{name}"))
-    finally:
-        draft.unlink(missing_ok=True)
+    # In memory: the log may change meanwhile, and the disk may have no room for a copy.
+    with os.fdopen(os.memfd_create("log", os.MFD_CLOEXEC), "wb") as draft:
+        draft.write(data)
+        draft.flush()
+        source = Path(f"/proc/self/fd/{draft.fileno()}")
+        upload(source, remote(LOGS, f"{held.folder.relative_to(home.attempts)}/{name}"))
 
 
 def send_staged(folder: Path) -> None:
