@@ -50,6 +50,7 @@ from tuner_service.domain.errors import Fault, InputError, NotAllowedError, NotF
 from tuner_service.domain.trial import Attempt
 from tuner_service.ports import Queries
 from tuner_service.service.assets.asset_store import staging_of
+from tuner_service.service.moved_home import place_now
 
 RECEIVED = "nodes"  # the folder in a home of what nodes send
 LINEAGES = "lineages"  # in it: the databases whose it may be, one a line
@@ -158,14 +159,10 @@ class NodeFiles:
         path = reference.path
         if path is None or is_url(path):
             return reference
+        path = place_now(path, self._home)
         for area, root in self._roots.items():
             if path.startswith(f"{root}/"):
                 return replace(reference, path=remote(area, path.removeprefix(f"{root}/")))
-        for area, mark in ((CHECKPOINTS, f"/{RECEIVED}/{CHECKPOINTS}/"), (OWN, "/checkpoints/")):
-            # As the home was called before it was moved, or restored somewhere else.
-            _, is_marked, rest = path.rpartition(mark)
-            if is_marked and _fault(rest) is None and (self._roots[area] / rest).exists():
-                return replace(reference, path=remote(area, rest))
         return reference
 
     def incoming(self, location: str, key: AttemptKey, nonce: str, *, is_joined: bool) -> str | None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,13 +73,22 @@ def copies_in(folder: Path) -> list[Path]:
 def committed(tmp_path: Path, checkpoint: Checkpoint) -> tuple[Any, str]:
     """What becomes of it with a store of assets that has nothing yet."""
     uploads = SimpleNamespace(commit=lambda new: (SimpleNamespace(id="sha256:x"), None, new))
-    assets: Any = SimpleNamespace(store=SimpleNamespace(staging=tmp_path / "assets" / "staging"), uploads=uploads)
+    store = SimpleNamespace(staging=tmp_path / "assets" / "staging", home=tmp_path)
+    assets: Any = SimpleNamespace(store=store, uploads=uploads)
     queries: Any = None  # nothing of it is in the database
     return asset_of_checkpoint(queries, assets, checkpoint)
 
 
 def test_one_of_several_files_that_is_intact_becomes_an_asset(tmp_path: Path) -> None:
     assert committed(tmp_path, saved(tmp_path / "saved")) == ("sha256:x", "")
+
+
+def test_one_in_a_home_that_was_moved_since_becomes_an_asset(tmp_path: Path) -> None:
+    place = "nodes/checkpoints/8f3k2/3/1-n/a.ckpt"
+    (tmp_path / place).parent.mkdir(parents=True)
+    checkpoint = replace(saved(tmp_path / place), location=f"/before/{place}")
+
+    assert committed(tmp_path, checkpoint) == ("sha256:x", "")
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])

@@ -159,7 +159,7 @@ def examine_bytes(settings: Settings, *, reads_all: bool) -> Iterator[Finding]:
             found = [f"{asset_id} is not in {store.root}: {_MEND_ASSET}" for asset_id in missing_assets(store, rows)]
             if reads_all:
                 found += [damage.text for damage in damages(store, rows)]
-                found += damaged_checkpoints(queries)
+                found += damaged_checkpoints(queries, home=settings.home)
                 found += damaged_trees(settings.home, store.manifest)
     except (StoreError, StorageError, UnavailableError) as exc:
         yield Finding(check="assets", state="warning", detail=f"they could not be looked at: {exc}")

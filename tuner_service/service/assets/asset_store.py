@@ -71,7 +71,7 @@ class AssetStore:
 
     def __init__(self, root: str, *, home: Path, lineage: str, database: str = "") -> None:
         self._files = FileStore(root)
-        self._home, self._database = home, database
+        self.home, self._database = home, database
         self.lineage = lineage
         self.staging = staging_of(root, home=home, lineage=lineage)
 
@@ -207,7 +207,7 @@ class AssetStore:
     # ── marks ───────────────────────────────────────────────────────────────────────────────────
     def own(self, asset_ids: list[AssetId]) -> None:
         """Say whose store it is, and which assets its database has: those without a mark get theirs."""
-        self._files.write(f"{OWNERS}/{self.lineage}", _to_json(self._owner(_made_home_id(self._home))))
+        self._files.write(f"{OWNERS}/{self.lineage}", _to_json(self._owner(_made_home_id(self.home))))
         marked = self.marked(self.lineage)
         for asset_id in asset_ids:
             if asset_id not in marked:
@@ -234,7 +234,7 @@ class AssetStore:
 
         None where that is not sure: machines made from one image may agree in all but the home's own id.
         """
-        home_id = _home_id(self._home)
+        home_id = _home_id(self.home)
         if not home_id:
             return set()
         mine = self._owner(home_id)
@@ -305,7 +305,7 @@ class AssetStore:
 
     def _owner(self, home_id: str) -> dict[str, object]:
         database = hashlib.sha256(self._database.encode()).hexdigest()[:32]
-        return {"home": str(self._home), "home_id": home_id, "machine": _machine(), "database": database}
+        return {"home": str(self.home), "home_id": home_id, "machine": _machine(), "database": database}
 
     # ── helpers ─────────────────────────────────────────────────────────────────────────────────
     def _time(self, name: str, field: str) -> float:

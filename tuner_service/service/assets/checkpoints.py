@@ -16,6 +16,7 @@ from tuner_service.ports import Queries
 from tuner_service.service.assets.asset_store import DRAFT
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.assets.uploads import NewAsset, in_words, manifest_file
+from tuner_service.service.moved_home import place_now
 
 READ_BYTES = 16 << 20
 
@@ -31,7 +32,7 @@ def asset_of_checkpoint(queries: Queries, assets: Assets, checkpoint: Checkpoint
         staging.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=staging, prefix=DRAFT) as own:
             source = Path(own) / "checkpoint"
-            _bring(queries, checkpoint, source, name)
+            _bring(queries, checkpoint, source, name, home=assets.store.home)
             is_folder = source.is_dir()
             named = source / MANIFEST if is_folder else source
             if _sha256(named) != checkpoint.digest:
@@ -57,7 +58,7 @@ def asset_of_checkpoint(queries: Queries, assets: Assets, checkpoint: Checkpoint
     return asset.id, "" if is_folder else checkpoint.name
 
 
-def _bring(queries: Queries, checkpoint: Checkpoint, target: Path, name: str) -> None:
+def _bring(queries: Queries, checkpoint: Checkpoint, target: Path, name: str, *, home: Path) -> None:
     if checkpoint.inline:
         data = queries.blob(checkpoint.digest)
         if data is None:
@@ -67,7 +68,7 @@ def _bring(queries: Queries, checkpoint: Checkpoint, target: Path, name: str) ->
     if checkpoint.location is None:
         raise ConflictError(f"{name} lies on its node alone; name a checkpoint_store, so that others can have it")
     try:
-        fetch(checkpoint.location, target)
+        fetch(place_now(checkpoint.location, home), target)
     except StoreError as error:
         raise ConflictError(f"{name} cannot be had from {checkpoint.location}: {error}") from error
 
