@@ -18,6 +18,7 @@ POOL = "tests/unit/workers/test_worker_pool.py::"
 PARTS = "tests/unit/dispatcher/test_parts.py"
 ASKS = "tests/unit/dispatcher/test_asks.py"
 TOKENS = "tests/unit/service/test_tokens.py"
+GENERATORS = "tests/unit/workers/test_shared_generators.py"
 TRANSFERRED = "tests/unit/trials/test_transferred_bytes.py"
 LEASE = "tests/integration/postgresql/test_one_active_service.py::"
 
@@ -350,5 +351,22 @@ NAMED: tuple[Mutant, ...] = (
         "int(row[0]) + 1",
         "int(row[0])",
         f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
+    ),
+    # ── what algorithms go on from ──────────────────────────────────────────────────────────────
+    _mutant(
+        "tuner_service/tuners/cma_state.py",
+        "np.dot(np.dot(kept[AXES], np.diag(kept[LENGTHS] ** 2)), kept[AXES].T)",
+        "np.dot(kept[AXES], np.dot(np.diag(kept[LENGTHS] ** 2), kept[AXES].T))",
+        "tests/unit/tuners/test_cma_es.py",
+    ),
+    _mutant("tuner_service/tuners/botorch_model.py", "    with alone:\n", "    if True:\n", GENERATORS),
+    _mutant(
+        "tuner_service/workers/worker.py", "alone if self._of_user and name", "alone if False and name", GENERATORS
+    ),
+    _mutant(
+        "tuner_service/tuners/grid.py",
+        '        self._next = state["next"]\n',
+        "        self._start()\n",
+        "tests/unit/tuners/test_stock_tuners.py",
     ),
 )

@@ -127,10 +127,10 @@ def test_an_assessor_of_a_user_is_built_and_asked_while_nobody_else_draws() -> N
     )
     report = MetricsReported(line=1, number=1, reports=(Report(step=1, value=0.5),), sequences=(1,))
 
-    def draws() -> tuple[float, float]:
+    def draws(disturbed: Callable[[], object]) -> tuple[float, float]:
         random.seed(5)
         first = random.random()
-        wait_until(waits_for_its_turn)
+        wait_until(lambda: waits_for_its_turn() or disturbed())
         return first, random.random()
 
     expected = random.Random(5)
@@ -138,11 +138,11 @@ def test_an_assessor_of_a_user_is_built_and_asked_while_nobody_else_draws() -> N
     with alone:
         thread.start()
         thread.commands.put(HistoryEnd(queue=Queue.ASSESSOR))
-        assert draws() == drawn
+        assert draws(ready.is_set) == drawn
     assert ready.wait(60)
     with alone:
         thread.commands.put(Told(queue=Queue.ASSESSOR, item=report))
-        assert draws() == drawn
+        assert draws(lambda: sent.messages) == drawn
     wait_until(lambda: sent.messages)
 
 
