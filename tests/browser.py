@@ -93,6 +93,8 @@ class Window:
 
 @contextmanager
 def a_window(browser: Browser, home: Home, **options: Any) -> Iterator[Window]:
+    # What turns and pulses would be drawn sixty times a second, by a processor that the tests need.
+    options = {"reduced_motion": "reduce"} | options
     context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
     window = Window(home=home, context=context)
     try:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+READ_BYTES = 1 << 15
+
 
 def processes() -> Iterator[tuple[int, list[str]]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if words != [""]:
-                yield int(entry.name), words
+    """Asked for again and again by whoever waits for one, so it costs little."""
+    with os.scandir("/proc") as entries:
+        names = [entry.name for entry in entries if entry.name.isdigit()]
+    for name in names:
+        try:
+            words = _read(f"/proc/{name}/cmdline").decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if words != [""]:
+            yield int(name), words
 
 
 def parent(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split(None, 2)[1])
     except OSError:
         return 0
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        found = part = os.read(descriptor, READ_BYTES)
+        while len(part) == READ_BYTES:
+            part = os.read(descriptor, READ_BYTES)
+            found += part
+        return found
+    finally:
+        os.close(descriptor)
 
 
 def agents_of(home: Path) -> list[int]:
