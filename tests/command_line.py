@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import forked_services
 from tests.process_table import agents_of
 from tests.waiting import wait_until
 from trials.agent.local import stop_local
@@ -61,6 +62,10 @@ class CommandLine:
     @property
     def home(self) -> Path:
         return self.homes[0]
+
+    def begin_service(self) -> None:
+        """Where the command that follows would have started one."""
+        forked_services.begin(self.home, folder=self.folder, environment=self.environment())
 
     def start(self, *arguments: str) -> Process:
         return Process(

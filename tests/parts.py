@@ -3,9 +3,10 @@
 Not pytest-xdist: its workers have a thread of their own, and what is tested here includes processes that fork because
 they have none. One more than there are cores, because tests wait for what they have started.
 
-The start of a pytest costs a second or two, so short files share one; a long file has one of its own, and begins before
-the short ones: else it would be alone at the end. How long a file takes is known from ``seconds.json`` beside this
-file (``--keep`` writes it anew from what it sees); a file that is not in there is taken for a long one.
+Each pytest is a fork of this process, which has imported what most files import: else it would take a second or two of
+a processor before its first test. Short files share one; a long file has one of its own, and begins before the short
+ones: else it would be alone at the end. How long a file takes is known from ``seconds.json`` beside this file
+(``--keep`` writes it anew from what it sees); a file that is not in there is taken for a long one.
 
 A test that fails beside others is run once more, alone, when all parts have ended. One that passes then is unsteady:
 it is named at the end, for it is a fault of the test or of the product that somebody has to look for, and does not
@@ -15,10 +16,12 @@ refuse the change of somebody else. More than ``UNSTEADY_LIMIT`` of them do.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +29,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+
+from tests.become import become
+from tests.forked_services import process_for_all
 
 ROOT = Path(__file__).resolve().parents[1]
 KNOWN = Path(__file__).with_name("seconds.json")
@@ -39,7 +46,29 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", re.MULTILINE)
 UNSTEADY_LIMIT = 3
 SLOWEST = 20  # that are told at the end
 SLOW_S = 1.0
+DURATIONS = ("--color=no", "--durations=0", f"--durations-min={SLOW_S}")
 POLL_S = 0.1
+# What most files import, or a plugin of pytest for them (NumPy, whose threads end before a fork). Nothing that has
+# threads in a fork, where some of what is tested forks only if there are none. No plugin of pytest itself, nor a module
+# of the tests: pytest rewrites what those assert.
+COMMON = (
+    "pytest",
+    "alembic.command",
+    "httpx",
+    "numpy.random",
+    "psycopg",
+    "trials",
+    "trials.wire.messages",
+    "tuner_service.api.app",
+    "tuner_service.api.server",
+    "tuner_service.client",
+    "tuner_service.wiring",
+    "websockets.sync.client",
+    "websockets.sync.server",
+    "yaml",
+)
+# Libraries that are imported already are not rewritten, which pytest would say of those that bring a plugin along.
+UNREWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
 # Threads of OpenMP that wait for each other spin by default: where they are more than cores, that is all they do.
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -47,7 +76,7 @@ ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 @dataclass
 class Part:
     files: tuple[str, ...]
-    process: subprocess.Popen[bytes]
+    pid: int
     output: Path
     begin: float = field(default_factory=time.monotonic)
     took_s: float = 0.0
@@ -55,9 +84,9 @@ class Part:
     code: int | None = None
 
     def ended(self) -> bool:
-        pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         if pid:
-            self.code = self.process.returncode = os.waitstatus_to_exitcode(status)
+            self.code = os.waitstatus_to_exitcode(status)
             self.took_s = time.monotonic() - self.begin
             self.processor_s = usage.ru_utime + usage.ru_stime
         return bool(pid)
@@ -65,6 +94,11 @@ class Part:
     @property
     def said(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def failed(self) -> bool:
+        """Also where a test has ended all of it, be it with code 0."""
+        return self.code != NO_TESTS and (self.code != 0 or not counts_of(self.said))
 
 
 def parts_of(files: Sequence[str], known: Mapping[str, float], *, seed: int) -> list[tuple[str, ...]]:
@@ -128,26 +162,39 @@ def unsteady(failed: Sequence[str], options: Sequence[str]) -> list[str]:
 
 def run(parts: list[tuple[str, ...]], *, jobs: int, options: Sequence[str]) -> Iterator[Part]:
     """Each part when it has ended."""
+    for name in COMMON:
+        import_module(name)
+    gc.freeze()  # for a collection in a fork would copy what lies there
     waiting, running = list(parts), list[Part]()
-    with tempfile.TemporaryDirectory() as folder:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(_begun(waiting.pop(0), Path(folder, str(len(waiting))), options))
-            for part in [part for part in running if part.ended()]:
-                running.remove(part)
-                yield part
-            time.sleep(POLL_S)
+    folder = tempfile.mkdtemp()  # no TemporaryDirectory, which would remove it at the end of a fork as well
+    try:
+        with process_for_all():
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    running.append(_begun(waiting.pop(0), Path(folder, str(len(waiting))), options))
+                for part in [part for part in running if part.ended()]:
+                    running.remove(part)
+                    yield part
+                time.sleep(POLL_S)
+    finally:
+        shutil.rmtree(folder)
 
 
 def _begun(files: tuple[str, ...], output: Path, options: Sequence[str]) -> Part:
-    with output.open("wb") as sink:
-        durations = ["--durations=0", f"--durations-min={SLOW_S}"]
-        command = [sys.executable, "-m", "pytest", "--color=no", *durations, *options, *files]
-        environment = os.environ | ASLEEP
-        process = subprocess.Popen(
-            command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
-        )
-    return Part(files, process, output)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if not pid:
+        sink, nothing = os.open(output, os.O_WRONLY | os.O_CREAT, 0o600), os.open(os.devnull, os.O_RDONLY)
+        os.environ.update(ASLEEP)
+        become("pytest", ["-W", UNREWRITTEN, *DURATIONS, *options, *files], streams=(nothing, sink, sink))
+    return Part(files, pid, output)
+
+
+def idle_s() -> float:
+    """For how long the cores of this machine have had nothing to do, all together, since it started."""
+    line = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+    return sum(int(ticks) for ticks in line.split()[4:6]) / os.sysconf("SC_CLK_TCK")
 
 
 def keep(found: Mapping[str, float]) -> None:
@@ -168,26 +215,28 @@ def main() -> int:
     parts = parts_of(files, json.loads(KNOWN.read_text(encoding="utf-8")), seed=arguments.seed)
     begin, counts, seconds, wrong, processor_s = time.monotonic(), Counter[str](), Counter[str](), 0, 0.0
     failing: list[str] = []
-    ended = True
+    ended, idle = True, idle_s()
     print(f"{len(files)} files in {len(parts)} parts, {arguments.jobs} at a time, --seed {arguments.seed}", flush=True)
     for done, part in enumerate(run(parts, jobs=arguments.jobs, options=options), start=1):
         counts += counts_of(part.said)
         seconds += seconds_of(part.said)
         processor_s += part.processor_s
-        failed = part.code not in {0, NO_TESTS}
-        wrong += failed
-        if failed:
+        wrong += part.failed
+        if part.failed:
             tests = failed_of(part.said)
             ended = ended and bool(tests)
             failing += tests or []
         took = f"{part.took_s:.0f} s, {part.processor_s:.0f} s of a processor"
         print(
-            f"[{done}/{len(parts)}] {took}: {' '.join(part.files)}" + (f"\n{part.said}" if failed else ""), flush=True
+            f"[{done}/{len(parts)}] {took}: {' '.join(part.files)}" + (f"\n{part.said}" if part.failed else ""),
+            flush=True,
         )
     for test, took_s in seconds.most_common(SLOWEST):
         print(f"{took_s:6.1f} s  {test}")
     total = ", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "error", "skipped") if counts[name])
-    took = f"{time.monotonic() - begin:.0f} s, {processor_s:.0f} s of a processor"
+    took = (
+        f"{time.monotonic() - begin:.0f} s, {processor_s:.0f} s of a processor, cores idle for {idle_s() - idle:.0f} s"
+    )
     print(f"{total or 'no test ran'} in {took}; {wrong} of {len(parts)} parts failed")
     if arguments.keep:
         keep(dict.fromkeys(files, 0.0) | seconds_of_files(seconds))

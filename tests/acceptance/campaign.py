@@ -29,24 +29,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import forked_services
+from tests.acceptance.home_processes import TARGETS, Table
 from tests.postgresql import Server, a_server
-from tests.process_table import parent, processes
 from tests.waiting import wait_until
-from tuner_service.client import Client
+from tuner_service.client import Client, UnreachableError
+from tuner_service.config import Settings
+from tuner_service.local_service import stop_service
 
 DATABASE = "database"  # a PostgreSQL server with all its processes; started again at once
-TARGETS = (
-    "service",
-    "worker",
-    "worker server",
-    "agent",
-    "supervisor",
-    "trial",
-)  # supervisor: whatever is the parent of trials
 ISOLATIONS = ("fork", "spawn")
-# Parents of trials by their programs, wherever in the package a version has them.
-PARENTS = ("/supervisor.py", "/fork_server.py", "/forkserver.py")
-SUPERVISOR_SERVER = "/supervisor_server.py"  # it forks supervisors, and is the parent of no trial
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DIGITS_EPOCHS = 8
 # What takes a process some seconds to import, the first optimizer's part included: once, and not for each first trial.
@@ -133,7 +125,7 @@ class Search:
         done = subprocess.run(
             [sys.executable, "-m", "tuner_service.cli.main", *arguments, "--home", str(self.home)],
             cwd=self.folder,
-            env=os.environ | ({"TUNER_DB": self.database_url} if self.database_url else {}),
+            env=self.variables(),
             capture_output=True,
             text=True,
             timeout=120,
@@ -143,16 +135,30 @@ class Search:
             raise AssertionError(f"tuner {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
         return done.stdout
 
+    def variables(self) -> dict[str, str]:
+        return os.environ | ({"TUNER_DB": self.database_url} if self.database_url else {})
+
+    def begin_service(self) -> bool:
+        """Where the command that follows would start one, if there is none. Whether it need not."""
+        return forked_services.begin(self.home, folder=self.folder, environment=self.variables())
+
+    def end_service(self) -> None:
+        """As ``tuner serve --stop``, without a process for it."""
+        with suppress(UnreachableError):
+            stop_service(Settings(home=self.home, db=""))
+
     def start(self, content: dict[str, Any]) -> None:
         if self.server is not None:
             self.database_url = self.server.new_database()
         (self.folder / "train.py").write_text(self.script)
         (self.folder / "experiment.json").write_text(json.dumps(content))
         (self.folder / ".tunerignore").write_text("home\n")
+        self.begin_service()
         self.id = self.tuner("start", "experiment.json").strip().splitlines()[-1].strip()
 
     def resume(self) -> None:
         """After the service was killed. That the search came to its end meanwhile is no fault."""
+        self.begin_service()
         self.tuner("resume", self.id, check=False)
         assert self.show()["status"] in {"running", "completed"}, self.show()
 
@@ -222,7 +228,7 @@ class Search:
 
     def close(self) -> None:
         """End the service and the agent, and say what is left."""
-        self.tuner("serve", "--stop", check=False)
+        self.end_service()
         for pid in self.pids("agent"):
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + 25  # a fork server whose agent was killed waits for another one first
@@ -274,52 +280,6 @@ class Search:
             kept = ("number", "status", "reason", "parameters", "final", "last")
             rows.append({name: trial[name] for name in kept} | {"metrics": dict(sorted(metrics.items()))})
         return rows
-
-
-class Table:
-    """What runs at one moment, and what of it belongs to a home: looked at once, since each look reads all of /proc."""
-
-    def __init__(self, home: Path) -> None:
-        self._home, self._words = str(home), dict(processes())
-
-    def pids(self, target: str) -> list[int]:
-        match target:
-            case "service":
-                named = [pid for pid, words in self._words.items() if "serve" in words and self._home in words]
-                return [pid for pid in named if parent(pid) not in named]  # a child has its words until it has its own
-            case "worker":
-                starters = {*self.pids("service"), *self.pids("worker server")}
-                named = [pid for pid, words in self._words.items() if "tuner_service.workers.worker" in words]
-                above = {pid: parent(pid) for pid in named}
-                keepers = {pid for pid in named if above[pid] in starters}
-                return [pid for pid in named if pid in keepers or above[pid] in keepers]
-            case "worker server":
-                services = set(self.pids("service"))
-                named = [pid for pid, words in self._words.items() if "tuner_service.workers.fork_server" in words]
-                return [pid for pid in named if parent(pid) in services]
-            case "agent":
-                return [pid for pid, words in self._words.items() if "trials.agent" in words and self._home in words]
-            case "supervisor":
-                parents = set(self.parents())
-                followed = {above for above in self._parents_of_all() if above in parents}
-                return sorted(followed | set(self.supervisor_servers()))
-            case _:
-                parents = set(self.parents())
-                return [pid for pid, above in zip(self._words, self._parents_of_all(), strict=True) if above in parents]
-
-    def parents(self) -> list[int]:
-        return [pid for pid, words in self._words.items() if self._runs(words, PARENTS)]
-
-    def supervisor_servers(self) -> list[int]:
-        return [pid for pid, words in self._words.items() if self._runs(words, SUPERVISOR_SERVER)]
-
-    def _parents_of_all(self) -> list[int]:
-        """In the order of the table; nothing where nobody can be one."""
-        return [parent(pid) for pid in self._words] if self.parents() else [0] * len(self._words)
-
-    def _runs(self, words: list[str], scripts: str | tuple[str, ...]) -> bool:
-        script = any(word.endswith(scripts) for word in words)
-        return script and any(word.startswith(self._home) for word in words)
 
 
 @contextmanager

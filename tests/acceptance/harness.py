@@ -101,6 +101,7 @@ class Home(Search):
         } | overrides
         file = self.folder / "search.json"
         file.write_text(json.dumps(body | {"trial": trial}))
+        self.begin_service()
         self.id = self.tuner("start", str(file)).strip()
         return self.id
 
@@ -158,9 +159,14 @@ class Home(Search):
         wait_until(lambda: not any(is_running(pid) for pid in pids))
         return pids
 
+    def begin_service(self) -> bool:
+        is_this_version = self.variables()["PYTHONPATH"] == str(ROOT)
+        return is_this_version and super().begin_service()
+
     def serve(self) -> None:
         """A service, if there is none: it continues what was running by itself."""
-        self.tuner("resume", self.id)
+        if not self.begin_service():
+            self.tuner("resume", self.id)
 
     def stop_searches(self) -> None:
         """What still runs, so that the next test of this home has it for itself."""
@@ -175,7 +181,7 @@ class Home(Search):
     def end(self) -> None:
         """End all of it as a person would; what stays is a fault."""
         if self.pids("service"):
-            self.tuner("serve", "--stop", check=False)
+            self.end_service()
         if self.pids("trial"):
             self.tuner("stop", "--local", check=False)
         for pid in self.pids("agent"):

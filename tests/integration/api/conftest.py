@@ -12,6 +12,7 @@ from tests.command_line import CommandLine, command_line, in_shared_home
 def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of a home that the tests of a file share."""
     with command_line(tmp_path_factory.mktemp("shared")) as line:
+        line.begin_service()
         yield line.home
 
 

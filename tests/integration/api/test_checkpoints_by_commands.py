@@ -37,6 +37,7 @@ def tuner(tmp_path: Path) -> Iterator[CommandLine]:
     (tmp_path / "config" / "tuner").mkdir(parents=True)
     (tmp_path / "config" / "tuner" / "config.toml").write_text('checkpoint_store = "weights"\n')
     with command_line(tmp_path) as line:
+        line.begin_service()
         yield line
 
 

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def tuner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     with command_line(tmp_path_factory.mktemp("completions")) as line:
+        line.begin_service()
         (line.folder / "bin").mkdir()
         command = line.folder / "bin" / "tuner"
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m tuner_service.cli.main "$@"\n')

@@ -26,6 +26,7 @@ GOOD, BAD = b"original", b"damaged!"
 def tuner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """A home after a search, whole; every test leaves it so."""
     with command_line(tmp_path_factory.mktemp("digests")) as line:
+        line.begin_service()
         (line.folder / "data").mkdir()
         (line.folder / "data" / "a.txt").write_bytes(GOOD)
         (line.folder / "data" / "b.txt").write_bytes(b"another one")

@@ -21,6 +21,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]  # by name, and the values of 
 @pytest.fixture
 def tuner(tmp_path: Path) -> Iterator[CommandLine]:
     with command_line(tmp_path) as line:
+        line.begin_service()
         yield line
 
 

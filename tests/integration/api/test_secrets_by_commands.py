@@ -27,6 +27,7 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLi
     for name in ("MY_SETTING", "AA_UNNAMED"):
         monkeypatch.setenv(name, "x")
     with command_line(tmp_path) as line:
+        line.begin_service()
         yield line
 
 

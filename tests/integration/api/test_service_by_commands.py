@@ -19,7 +19,8 @@ def tuner(shared: CommandLine) -> CommandLine:
     return shared
 
 
-def test_run_starts_a_service_and_ends_with_the_experiment(tuner: CommandLine) -> None:
+def test_run_starts_a_service_and_ends_with_the_experiment(own: CommandLine) -> None:
+    tuner = own
     experiment_id = tuner.run("run", tuner.experiment_file()).strip()
 
     shown = tuner.read("show", experiment_id)

@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 @pytest.fixture(scope="module")
 def searching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     with command_line(tmp_path_factory.mktemp("sessions")) as line:
+        line.begin_service()
         line.run("start", line.slow_file(budget={"trials": 1, "parallel": 1}))
         yield line
 

@@ -73,6 +73,7 @@ def restarted(tuner: CommandLine) -> Process:
 def test_what_streams_tell_of_a_search_adds_up_to_its_rows_however_often_the_service_is_killed(tmp_path: Path) -> None:
     services: list[Process] = []
     with command_line(tmp_path) as tuner:
+        tuner.begin_service()
         experiment_id = tuner.run("start", tuner.experiment_file(budget=BUDGET, trial=TRIAL)).strip()
         one = Follower(tuner, f"/api/v1/experiments/{experiment_id}/events")
         everything = Follower(tuner, "/api/v1/events")

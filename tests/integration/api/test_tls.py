@@ -64,6 +64,7 @@ def tuner(tmp_path: Path, certificates: tuple[Pair, Pair]) -> Iterator[SecureLin
     shutil.copy(certificates[1].key, own.key)
     with command_line(tmp_path) as plain:
         line = SecureLine(folder=plain.folder, homes=plain.homes, certificate=own)
+        line.begin_service()
         line.run("start", line.slow_file())
         yield line
 

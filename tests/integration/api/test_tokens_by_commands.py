@@ -16,6 +16,7 @@ from tuner_service.client import Client, ProblemError
 @pytest.fixture
 def tuner(tmp_path: Path) -> Iterator[CommandLine]:
     with command_line(tmp_path) as line:
+        line.begin_service()
         line.run("start", line.slow_file())
         yield line
 

@@ -82,6 +82,7 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(scope="module")
 def tuner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     with command_line(tmp_path_factory.mktemp("exports")) as line:
+        line.begin_service()
         line.run("run", line.experiment_file())
         yield line
 

@@ -25,6 +25,7 @@ OPENED_S = 60.0
 @pytest.fixture
 def tuner(tmp_path: Path) -> Iterator[CommandLine]:
     with command_line(tmp_path) as line:
+        line.begin_service()
         yield line
 
 

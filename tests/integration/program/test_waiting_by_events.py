@@ -25,6 +25,7 @@ SOON_S = 20.0  # on a machine that others share; by looking alone it would be an
 @pytest.fixture(scope="module")
 def tuner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     with command_line(tmp_path_factory.mktemp("waiting")) as line:
+        line.begin_service()
         yield line
 
 

@@ -48,6 +48,7 @@ def train(x: float) -> float:
 @pytest.fixture(scope="module")
 def tuner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     with command_line(tmp_path_factory.mktemp("left")) as line:
+        line.begin_service()
         yield line
 
 
