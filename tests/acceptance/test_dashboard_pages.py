@@ -192,6 +192,23 @@ def test_trials_that_cannot_be_read_say_so_and_a_journal_has_no_page_past_its_en
         assert "from=" not in page.url
 
 
+def test_a_menu_that_a_key_opens_is_walked_and_left_by_keys(browser: Browser, hostile: Home) -> None:
+    with a_window(browser, hostile) as window:
+        page = window.tab(f"/experiments/{hostile.id}?tab=trials")
+        button, items = page.get_by_role("button", name=re.compile("More")), page.get_by_role("menuitem")
+        button.press("Enter")
+        expect(items.nth(0)).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        expect(items.nth(1)).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(button).to_be_focused()
+        expect(items).to_have_count(0)
+        button.press("Enter")
+        page.keyboard.press("Enter")  # Clone
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").press("Enter")
+        expect(button).to_be_focused()
+
+
 def test_keys_walk_the_rows_and_open_one(browser: Browser, hostile: Home) -> None:
     with a_window(browser, hostile) as window:
         page = window.tab(f"/experiments/{hostile.id}?tab=trials&sort=number")

@@ -1,4 +1,5 @@
-// A button that opens a list of actions; closed by Escape, by a click elsewhere, by the action itself.
+// A button that opens a list of actions; closed by Escape, by a click elsewhere, by the action itself. Who opens it by a
+// key is at its first action, and back at the button after it.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -24,6 +25,7 @@ export function Menu({
 }) {
   const open = useSignal(false);
   const box = useRef<HTMLDivElement>(null);
+  const byKey = useRef(false);
   useEffect(() => {
     const outside = (event: Event) => {
       if (open.value && !box.current?.contains(event.target as Node)) open.value = false;
@@ -31,6 +33,11 @@ export function Menu({
     document.addEventListener("pointerdown", outside);
     return () => document.removeEventListener("pointerdown", outside);
   }, [open]);
+  const opened = (list: HTMLElement | null) => {
+    intoScreen(list);
+    if (list && byKey.current) list.querySelector<HTMLElement>("[role=menuitem]")?.focus();
+    if (list) byKey.current = false;
+  };
   const items = () => [...(box.current?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? [])];
   const key = (event: KeyboardEvent) => {
     if (event.key === "Escape" && open.value) {
@@ -56,7 +63,8 @@ export function Menu({
         title={label}
         aria-haspopup="menu"
         aria-expanded={open.value}
-        onClick={() => {
+        onClick={(event) => {
+          byKey.current = event.detail === 0; // no click of a pointer
           open.value = !open.value;
         }}
       >
@@ -66,12 +74,13 @@ export function Menu({
       {open.value && (
         <div
           class="menu-list"
-          ref={intoScreen}
+          ref={opened}
           role="menu"
           aria-label={label}
           tabIndex={-1}
-          onClick={() => {
+          onClick={(event) => {
             open.value = false;
+            if (event.detail === 0) box.current?.querySelector("button")?.focus();
           }}
         >
           {children}
