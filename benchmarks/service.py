@@ -17,6 +17,7 @@ from typing import Any
 
 PATIENCE_S = 30.0
 POLL_S = 0.01
+AGENT_IDLE_EXIT_S = "3"  # an agent is there before its service listens: one that left sooner would be started again
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,7 +35,7 @@ class Service:
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "TUNER_HOME": str(self.home),
-            "TUNER_AGENT_IDLE_EXIT_S": "0.2",
+            "TUNER_AGENT_IDLE_EXIT_S": AGENT_IDLE_EXIT_S,
             **self.environment,
         }
 
@@ -91,6 +92,14 @@ class Service:
         for arguments in (("stop", "@last", "--wait"), ("serve", "--stop"), ("stop", "--local")):
             command = [str(Path(sys.executable).with_name("tuner")), *arguments]
             subprocess.run(command, env=self.environment, capture_output=True, check=False)
+        self._wait_for_ends()
+
+    def end(self) -> None:
+        """End the service where no trial runs, and its agent: what starts next finds neither."""
+        self.tuner("serve", "--stop")
+        self._wait_for_ends()
+
+    def _wait_for_ends(self) -> None:
         wait_for(lambda: not self._has_processes(), "the service's processes to end", patience_s=20)
 
     def _has_processes(self) -> bool:

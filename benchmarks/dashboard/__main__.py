@@ -150,7 +150,7 @@ def our_site(made: Service) -> Iterator[Site]:
             curves=f"window.drawnPlots({[*FIRST_PLOTS, CURVES]})",
         )
     finally:
-        made.tuner("serve", "--stop")
+        made.end()
 
 
 def used(browser: Browser, site: Site, made: Service) -> Row:

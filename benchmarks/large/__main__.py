@@ -118,7 +118,7 @@ class _Measure:
         if self._options.back:
             self._say("put back, s", self._timed(lambda: made.tuner("unarchive", EXPERIMENT_ID)))
             self._settled(made, "put back, GB")
-        made.tuner("serve", "--stop")
+        made.end()
         self._say("removed by gc, s", self._timed(lambda: made.tuner("gc", "--older-than", "90d")))
         self._settled(made, "removed, GB")
 
@@ -129,7 +129,7 @@ class _Measure:
             asking = Asking(made)
             self._say(f"{what}: first, s", asking.get(paths[0])[0])
             self._say(f"{what}: again, s", median(asking.get(path)[0] for path in paths[1:]))
-            made.tuner("serve", "--stop")
+            made.end()
 
     def _paths(self) -> dict[str, list[str]]:
         """The first and the places of the runs."""

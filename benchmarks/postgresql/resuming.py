@@ -45,7 +45,7 @@ def main() -> int:
                 print(f"resumed in {resumed[-1]:.2f} s", flush=True)
                 memory = max(memory, memory_mb(made.processes()["service"], peak=True))
                 made.tuner("stop", EXPERIMENT_ID, "--wait")
-                made.tuner("serve", "--stop")
+                made.end()
     finally:
         server.end()
     size = f"{options.trials:,} trials, {options.trials * options.reports:,} reports"

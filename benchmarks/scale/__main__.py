@@ -70,7 +70,7 @@ def _large(options: argparse.Namespace) -> list[Row]:
             resumed.append(resumed_s(made))
             memory = max(memory, memory_mb(made.processes()["service"], peak=True))
             made.tuner("stop", EXPERIMENT_ID, "--wait")
-            made.tuner("serve", "--stop")
+            made.end()
         rows = [
             _row(f"{size}: resume without a service, s to the next trial's first line", median(resumed), "3"),
             _row("memory of the service for it, MB at most, of all runs", memory, "500"),

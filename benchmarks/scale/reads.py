@@ -79,7 +79,7 @@ def _rows(options: argparse.Namespace) -> list[Row]:
             rows.append({**row, "again s": again, "304 s": known, "KB": size / 1000})
             print(rows[-1], flush=True)
             if what != list(READS)[-1]:
-                made.tuner("serve", "--stop")
+                made.end()
         rows.append(_row_of_command(made, options.runs))
         print(f"memory of the service: {memory_mb(made.processes()['service']):.0f} MB", flush=True)
         return rows

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, or_, select
+from sqlalchemy import Connection, Select, and_, select
 
 from tuner_service.dispatcher.changes import JournalLine
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
@@ -51,8 +51,9 @@ def load(connection: Connection, only: ExperimentId | None = None) -> tuple[Load
     by_index(connection)
     trials = _loaded_trials(connection, only)
     attempts = live_attempts(connection, only)
-    checkpoints = _checkpoints(connection, only)
-    seen = _seen_steps(connection, [t for found in trials.values() for t in found])
+    all_loaded = [trial for found in trials.values() for trial in found]
+    checkpoints = _checkpoints(connection, all_loaded)
+    seen = _seen_steps(connection, all_loaded)
     rows = connection.execute(_of(only, e.c.id, select(e)).order_by(e.c.created_at, e.c.id)).mappings().all()
     cursors = connection.execute(_of(only, q.c.experiment_id, select(q))).mappings().all()
     experiments = with_cursors(rows, cursors)
@@ -131,18 +132,14 @@ def live_attempts(connection: Connection, only: ExperimentId | None) -> dict[Exp
     return grouped
 
 
-def _checkpoints(connection: Connection, only: ExperimentId | None) -> dict[ExperimentId, list[Checkpoint]]:
+def _checkpoints(connection: Connection, trials: Iterable[Trial]) -> dict[ExperimentId, list[Checkpoint]]:
     """Of the trials that are loaded: one that has ended and was not told yet may still be forked."""
-    c, t = tables.checkpoints, tables.trials
-    query = (
-        select(c)
-        .join(t, and_(t.c.experiment_id == c.c.experiment_id, t.c.number == c.c.number))
-        .where(or_(t.c.status.in_(_UNFINISHED), t.c.told_line.is_(None)))
-        .order_by(c.c.experiment_id, c.c.number, c.c.attempt, c.c.sequence)
-    )
+    c = tables.checkpoints
     grouped: dict[ExperimentId, list[Checkpoint]] = defaultdict(list)
-    for row in connection.execute(_of(only, c.c.experiment_id, query)).mappings():
-        grouped[row["experiment_id"]].append(mapping.CHECKPOINTS.value(row))
+    for trial in trials:
+        query = select(c).where(c.c.experiment_id == trial.experiment_id, c.c.number == trial.number)
+        for row in connection.execute(query.order_by(c.c.attempt, c.c.sequence)).mappings():
+            grouped[trial.experiment_id].append(mapping.CHECKPOINTS.value(row))
     return grouped
 
 
@@ -162,9 +159,11 @@ def _unanswered(
 ) -> dict[ExperimentId, tuple[QueueItem, ...]]:
     """``with_values``: the experiments whose reports bring all their metrics along."""
     c, j = tables.queue_cursors, tables.journal
+    # An expression: else SQLite goes through all lines and asks for the cursor of each.
+    of_cursor = j.c.experiment_id == c.c.experiment_id.concat("")
     query = (
         select(j)
-        .join(c, and_(c.c.experiment_id == j.c.experiment_id, j.c.line > c.c.line))
+        .join(c, and_(of_cursor, j.c.line > c.c.line))
         .where(c.c.queue == queue.value, j.c.queues.in_(_routed_to(queue)))
         .order_by(j.c.experiment_id, j.c.line)
     )

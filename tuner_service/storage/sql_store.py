@@ -175,14 +175,15 @@ class SqlStore:
     def newest_at(self) -> float:
         """The newest time in the journals of the experiments that have not ended; 0.0 where there is none."""
         e, j = tables.experiments, tables.journal
-        last = (j.c.experiment_id == e.c.id) & (j.c.line == e.c.next_line - 1)
-        query = select(j.c.at).select_from(e.join(j, last)).where(e.c.ended_at.is_(None))
+        # Not a join: SQLite would read all of the journal and look for the experiment of each line.
+        last = select(j.c.at).where(j.c.experiment_id == e.c.id, j.c.line == e.c.next_line - 1).scalar_subquery()
+        query = select(last).where(e.c.ended_at.is_(None))
         newest = 0.0
         with self.queries.reading() as connection:
             reading.by_index(connection)
             for at in connection.execute(query).scalars():
                 with suppress(*mapping.UNREADABLE):  # a damaged row says nothing; it is found when it is loaded
-                    newest = max(newest, float(at))
+                    newest = max(newest, float(at or 0.0))
         return newest
 
     def quota_groups(self) -> Sequence[QuotaGroup]:
