@@ -121,6 +121,14 @@ def test_a_file_that_changes_while_it_is_read_is_named(source: Path, staging: St
     assert not [entry for entry in staging.folder.iterdir() if entry.name.startswith("draft-")]
 
 
+@pytest.mark.parametrize("name", ["f3", "large"])
+def test_a_file_that_has_changed_by_the_end_is_named_though_all_of_it_was_read(source: Path, name: str) -> None:
+    (file,) = [file for file in list_files(source) if Path(file.location).name == name]
+
+    with pytest.raises(SourceChangedError):
+        hash_file(file, staging=None, progress=lambda _: os.utime(file.location, ns=(1, 1)))
+
+
 # ── the cache ───────────────────────────────────────────────────────────────────────────────────
 def settled(files: list[SourceFile]) -> list[SourceFile]:
     """As if they had been written to long ago."""

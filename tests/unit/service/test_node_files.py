@@ -16,13 +16,22 @@ import pytest
 from tests.api_service import ApiService, an_api_service
 from tests.builders import a_trial, an_attempt
 from trials.wire.launch import CheckpointRef
-from trials.wire.limits import LOG_INLINE_BYTES
+from trials.wire.limits import LOG_INLINE_BYTES, OUTPUT_BYTES_LIMIT
 from trials.wire.plain import ProtocolError
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import InputError, NotAllowedError, NotFoundError
 from tuner_service.domain.trial import Attempt, AttemptStatus, Part, TrialStatus
 from tuner_service.service import node_files
-from tuner_service.service.node_files import PART_KEPT_S, PARTS, UNKNOWN, NodeFiles, Upload, lineages_of, logs_in
+from tuner_service.service.node_files import (
+    LOG_BYTES_LIMIT,
+    PART_KEPT_S,
+    PARTS,
+    UNKNOWN,
+    NodeFiles,
+    Upload,
+    lineages_of,
+    logs_in,
+)
 
 DIGEST = "a" * 64
 
@@ -147,6 +156,21 @@ def test_no_path_leads_out_of_an_area(tmp_path: Path, area: str, path: str) -> N
 
     with pytest.raises(InputError):
         files.readable("agent-1", area, path.replace("EXPERIMENT", attempt.key.experiment_id))
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"), [("1-n1/stdout", LOG_BYTES_LIMIT), (DIGEST, OUTPUT_BYTES_LIMIT)], ids=["log", "output"]
+)
+def test_no_more_is_taken_at_a_time_than_there_may_be(tmp_path: Path, path: str, limit: int) -> None:
+    api = an_api_service()
+    attempt = a_running_attempt(api)
+    files = NodeFiles(tmp_path, api.queries, checkpoint_store="", asset_store="", staging=tmp_path / "staging")
+    area = "staging" if path == DIGEST else "logs"
+    place = path if path == DIGEST else f"{attempt.key.experiment_id}/1/{path}"
+
+    assert files.upload("agent-1", area, place, size=limit, digest=DIGEST).size == limit
+    with pytest.raises(InputError, match="at most"):
+        files.upload("agent-1", area, place, size=limit + 1, digest=DIGEST)
 
 
 def test_whose_files_a_home_keeps_is_noted_with_the_first_and_at_each_start(tmp_path: Path) -> None:

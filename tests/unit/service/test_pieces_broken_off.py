@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner_service.domain.errors import InputError
+from tuner_service.service.assets import uploads
 from tuner_service.service.assets.uploads import PieceWriter
 
 
@@ -33,3 +35,14 @@ def test_a_piece_that_was_finished_stays_when_it_is_closed(tmp_path: Path) -> No
     writer.close()
 
     assert [path.name for path in tmp_path.iterdir()] == [digest]
+
+
+def test_a_piece_is_no_longer_than_a_piece_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "PIECE_BYTES", 4)
+    writer = PieceWriter(tmp_path, hashlib.sha256(b"longer").hexdigest())
+    writer.write(b"long")
+
+    with pytest.raises(InputError, match="at most 4 bytes"):
+        writer.write(b"er")
+    writer.close()
+    assert list(tmp_path.iterdir()) == []

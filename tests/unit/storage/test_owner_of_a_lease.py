@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import pytest
 
-from tuner_service.storage.postgresql.lease import LEASE_S, RENEW_S
+from tuner_service.storage.postgresql.lease import LEASE_S, RENEW_S, process_mark
 from tuner_service.storage.postgresql.owner import SILENCE_S, Owner, Renewals
 
 
@@ -61,3 +64,23 @@ def test_only_a_change_between_two_looks_is_a_renewal() -> None:
     assert not renewals.has_renewed(an_owner(renewals=7), 2.0)
     assert renewals.has_renewed(an_owner(renewals=8), 3.0)
     assert renewals.silent_s(3.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("mark", "has_died"),
+    [
+        ("BOOT SPACE PID 1", True),
+        ("BOOT SPACE PID START", False),
+        ("another SPACE PID 1", False),
+        ("BOOT another PID 1", False),
+        ("", False),
+    ],
+    ids=["ended here", "lives here", "of another machine", "of another namespace", "unknown"],
+)
+def test_only_of_its_own_machine_a_service_says_that_another_one_has_died(mark: str, has_died: bool) -> None:
+    """A number elsewhere is another process here, or none."""
+    mine = process_mark(os.getpid()).split()
+    for name, text in zip(("BOOT", "SPACE", "PID", "START"), mine, strict=True):
+        mark = mark.replace(name, text)
+
+    assert replace(an_owner(), process=mark).has_died is has_died

@@ -151,3 +151,19 @@ def test_a_checkpoint_is_never_reported_as_saved_before_its_file_was_written(
     record = saved(tmp_path)
 
     assert record.at == (tmp_path / FOLDER_CHECKPOINTS / record.name).stat().st_mtime
+
+
+def test_bytes_that_another_attempt_has_too_stay_until_it_is_the_last(tmp_path: Path) -> None:
+    """One that was repeated exactly has made the very same."""
+    home = Home(tmp_path)
+    home.make()
+    shared, name = home.checkpoints / "abcdef0123", "step-3-abcdef.ckpt"
+    shared.write_bytes(b"x")
+    attempts = [home.attempts / "exp" / str(number) / "1-n" for number in (1, 2)]
+    for attempt in attempts:
+        (attempt / FOLDER_CHECKPOINTS).mkdir(parents=True)
+        (attempt / FOLDER_CHECKPOINTS / name).write_bytes(b"x")
+
+    for attempt, is_kept in zip(attempts, (True, False), strict=True):
+        home.remove_checkpoint(attempt, name)
+        assert shared.exists() is is_kept

@@ -181,6 +181,17 @@ def test_an_attempt_that_the_service_has_whole_is_not_damaged_by_the_agents_own_
     assert (reader.size(), reader.last_sequence()) == (reader.offset, 2)  # whoever ends it by force may look again
 
 
+def test_an_attempt_that_runs_is_not_forgotten_whatever_the_service_says(spool: Path) -> None:
+    spool.write_bytes(line(0))
+    agent, held = MagicMock(), MagicMock(folder=spool.parent, spool=reader_of(spool), exit=None)
+    agent.held = {"n1": held}
+
+    Agent.forget(agent, "n1")
+
+    assert agent.held == {"n1": held}
+    assert spool.read_bytes() == line(0)
+
+
 @pytest.mark.parametrize("work", [SpoolReader.count, lambda reader: reader.move_to(30)], ids=["count", "move"])
 def test_a_long_spool_is_looked_through_while_others_have_their_turn(
     spool: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[SpoolReader], Awaitable[object]]

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from trials.agent.supervision import attempt_life
+from trials.agent.supervision.attempt_life import Supervised
 from trials.agent.supervision.stopping import COOPERATIVE_SHARE, Stopping
 from trials.processes.ending import KILL_REPEAT_S
 from trials.processes.usage import Usage, memory_of, processor_s_of
@@ -108,3 +114,23 @@ def test_the_use_of_a_process_that_is_gone_is_nothing() -> None:
 
     assert (memory_of(NOBODY), processor_s_of(NOBODY)) == (0, 0.0)
     assert (usage.memory_bytes, usage.peak_memory_bytes, usage.processor_s()) == (0, 0, 0.0)
+
+
+def test_a_stop_that_was_ordered_when_nobody_looked_any_more_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = SimpleNamespace(si_code=os.CLD_KILLED, si_status=signal.SIGTERM)
+    monkeypatch.setattr(attempt_life, "ending_of", lambda _: ended)
+    monkeypatch.setattr(attempt_life, "usage_of_ended", lambda _: None)
+    stream = SimpleNamespace(tail=lambda: "")
+    supervised: Any = SimpleNamespace(
+        _trial=1, _stopping=Stopping(str(tmp_path)), _group=None, _started=0.0, _started_at=0.0, spec={},
+        _parent=SimpleNamespace(saw_memory_kill=lambda _: False, isolation="process"), _why_spawned=None,
+        _streams={"stdout": stream, "stderr": stream}, _close_streams=lambda: None, _kernel_keeps_limit=False,
+        _resources=SimpleNamespace(end=lambda: None),
+        _usage=SimpleNamespace(peak_memory_bytes=0, processor_s=lambda: 0.0),
+    )  # fmt: skip
+    (tmp_path / "stop.json").write_text(json.dumps({"grace_s": 1.0, "reason": "stopped by a person"}))
+
+    record = Supervised._exit(supervised)
+    assert (record["cause"], record["stop_reason"]) == ("stopped", "stopped by a person")

@@ -18,8 +18,10 @@ from trials.agent.moving.blobs import BLOB_LIMIT_BYTES, BlobMissingError, BlobRe
 from trials.agent.moving.fetching import CheckpointFetches
 from trials.agent.moving.offers import CheckpointOffers
 from trials.agent.sharing import requests
-from trials.agent.sharing.requests import RequestSocket
+from trials.agent.sharing.requests import NotServedError, RequestSocket
+from trials.agent.sharing.servers import SERVERS_MAX, DataServers
 from trials.agent.supervision.matching import IDLE_MATCHERS_MAX, Matcher, Matchers
+from trials.agent.supervision.output import BACKLOG_BYTES, MetricsPattern
 from trials.tasks import instance, meeting
 from trials.tasks.instance import OutputTooLargeError, output_bytes
 from trials.tasks.meeting import Meeting, Place
@@ -116,7 +118,7 @@ def test_a_blob_that_is_longer_than_any_may_be_is_not_taken(tmp_path: Path) -> N
 
 def test_a_service_that_says_nothing_that_is_understood_is_told_so_for_a_while(tmp_path: Path) -> None:
     """Two that do not understand what the other says of that would go on for ever."""
-    agent: Any = SimpleNamespace(home=Home(tmp_path), held={})
+    agent: Any = SimpleNamespace(home=Home(tmp_path), held={}, storing=None)
     said = Said()
 
     async def hear() -> None:
@@ -193,3 +195,35 @@ def test_an_output_that_a_command_has_written_is_read_up_to_a_bound(
     assert output_bytes(tmp_path, "small") == ("json", b"[1,2,3,45]")
     with pytest.raises(OutputTooLargeError):
         output_bytes(tmp_path, "large")
+
+
+def test_so_much_output_waits_to_be_matched_and_no_more_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pattern = MetricsPattern(
+        r"loss=(?P<loss>\S+)",
+        spool=str(tmp_path / "reports.jsonl"),
+        acknowledged=str(tmp_path / "acknowledged.json"),
+        matchers=Matchers(set()),
+    )
+    monkeypatch.setattr(pattern, "go_on", lambda: None)  # the one that matches is busy
+    line = b"x" * 1_023 + b"\n"
+    for _ in range(BACKLOG_BYTES // len(line)):
+        pattern.feed(line)
+    assert not pattern.is_behind()
+    pattern.feed(line)
+    assert pattern.is_behind()
+    pattern.close()
+
+
+def test_there_are_so_many_servers_of_shared_data_and_no_more(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    servers = DataServers(home, lambda _: None, memory_bytes=1 << 40)
+    some = SimpleNamespace(memory_bytes=1)
+    servers._servers.update({str(number): cast("Any", some) for number in range(SERVERS_MAX - 1)})
+
+    assert servers._granted(1 << 20) > 0
+    servers._servers["one more"] = cast("Any", some)
+    with pytest.raises(NotServedError, match="loads for itself"):
+        servers._granted(1 << 20)

@@ -74,6 +74,14 @@ def test_how_an_attempt_has_ended_is_on_a_disk_before_it_is_let_go(home: Home) -
     assert read_json(f"{found.attempt_folder(KEY, 'n1')}/{FILE_EXIT}") == {"cause": "exited"}
 
 
+def test_an_attempt_is_not_let_go_before_there_was_room_for_how_it_has_ended() -> None:
+    records = SimpleNamespace(write_again=lambda: 3.0, is_waiting=lambda name: name == FILE_EXIT)
+    ended: Any = SimpleNamespace(_records=records, _told_at=None, is_over=False)
+
+    assert Supervised._finish(ended) == 3.0
+    assert (ended._told_at, ended.is_over) == (None, False)
+
+
 def test_what_a_fork_server_refuses_has_failed_for_good(home: Home) -> None:
     folder = home.attempt_folder(KEY, "n1")
     folder.mkdir(parents=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trials.agent.forks import servers
+from trials.agent.forks import servers, serving
 from trials.agent.forks.server import Server
 from trials.agent.forks.servers import FORK_SERVERS_MAX, REFUSED_S, ForkServers
 from trials.agent.home import Home
@@ -101,3 +102,17 @@ def test_there_are_so_many_and_the_one_that_was_idle_longest_makes_room(
 
     asyncio.run(work())
     assert left == ["1"]
+
+
+def test_a_forked_trial_may_open_as_many_files_as_one_that_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has raised its own limit."""
+    given: list[Any] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda *limit: given.append(limit))
+    server: Any = SimpleNamespace(
+        _first=SimpleNamespace(show=lambda: None), _open_limit=(64, 128), _pools=SimpleNamespace(give_back=None)
+    )
+    start: Any = SimpleNamespace(enter=lambda: None)
+
+    with pytest.raises(serving._BecameTrialError):
+        serving.ForkServer._leave(server, start)
+    assert given == [(resource.RLIMIT_NOFILE, (64, 128))]
