@@ -353,17 +353,15 @@ NAMED: tuple[Mutant, ...] = (
         f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
     ),
     # ── what algorithms go on from ──────────────────────────────────────────────────────────────
-    _mutant(
+    mutant(
         "tuner_service/tuners/cma_state.py",
         "np.dot(np.dot(kept[AXES], np.diag(kept[LENGTHS] ** 2)), kept[AXES].T)",
         "np.dot(kept[AXES], np.dot(np.diag(kept[LENGTHS] ** 2), kept[AXES].T))",
         "tests/unit/tuners/test_cma_es.py",
     ),
-    _mutant("tuner_service/tuners/botorch_model.py", "    with alone:\n", "    if True:\n", GENERATORS),
-    _mutant(
-        "tuner_service/workers/worker.py", "alone if self._of_user and name", "alone if False and name", GENERATORS
-    ),
-    _mutant(
+    mutant("tuner_service/tuners/botorch_model.py", "    with alone:\n", "    if True:\n", GENERATORS),
+    mutant("tuner_service/workers/worker.py", "alone if self._of_user and name", "alone if False and name", GENERATORS),
+    mutant(
         "tuner_service/tuners/grid.py",
         '        self._next = state["next"]\n',
         "        self._start()\n",
