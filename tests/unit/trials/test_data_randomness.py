@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import timeit
 from collections.abc import Iterator
 
@@ -132,7 +133,8 @@ def test_reseeding_for_a_sample_is_quick() -> None:
         generators.seed(key)
         own.at(key)
 
-    assert min(timeit.repeat(reseed, number=200, repeat=10)) / 200 < RESEEDING_LIMIT_S
+    # By the time that this thread had a processor, which others may keep busy.
+    assert min(timeit.repeat(reseed, timer=time.thread_time, number=200, repeat=10)) / 200 < RESEEDING_LIMIT_S
 
 
 def test_a_sampler_is_asked_under_its_own_seed_and_the_trials_generators_go_on_where_they_were() -> None:
