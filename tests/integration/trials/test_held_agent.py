@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.campaign import processes
 from tests.acceptance.harness import is_running
+from tests.process_table import processes
 from tests.waiting import PATIENCE_S, wait_until
 from trials.agent.held import ORPHAN_GRACE_S, order_in
 from trials.wire.programs import KEEPER
