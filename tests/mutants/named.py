@@ -352,6 +352,18 @@ NAMED: tuple[Mutant, ...] = (
         "int(row[0])",
         f"{LEASE}test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed",
     ),
+    mutant(
+        "tuner_service/storage/postgresql/owner.py",
+        "        return same_place and process_mark",
+        "        return process_mark",
+        "tests/unit/storage/test_owner_of_a_lease.py",
+    ),
+    mutant(
+        "trials/processes/identity.py",
+        "stat is None or stat.start_time != process.start_time:\n            return False\n        signal.",
+        "stat is None:\n            return False\n        signal.",
+        "tests/unit/trials/test_ending_processes.py",
+    ),
     # ── what algorithms go on from ──────────────────────────────────────────────────────────────
     mutant(
         "tuner_service/tuners/cma_state.py",

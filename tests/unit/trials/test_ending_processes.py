@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from trials.processes import ending
 from trials.processes.ending import KILL_REPEAT_S, KILL_TREE_TIMEOUT_S, Escalation, end, kill_until_gone, signal_all
+from trials.processes.identity import identity, send_verified
+from trials.wire.records import ProcessRecord
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
@@ -129,3 +133,14 @@ def test_what_nothing_kills_is_named_after_a_while(clock: Clock, sent: list[tupl
     assert kill_until_gone(lambda: {9, 7}, clock=clock, sleep=clock.sleep) == [7, 9]
     assert KILL_TREE_TIMEOUT_S < clock() - 100.0 < KILL_TREE_TIMEOUT_S + 1.0
     assert (9, KILL) in sent
+
+
+def test_a_process_that_has_the_number_of_another_one_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda _, number: sent.append(number))
+    mine = ProcessRecord(**identity(os.getpid()))
+
+    assert not send_verified(signal.SIGKILL, replace(mine, start_time=mine.start_time - 1))
+    assert sent == []
+    assert send_verified(signal.SIGKILL, mine)
+    assert sent == [signal.SIGKILL]

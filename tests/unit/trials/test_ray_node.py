@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.waiting import wait_until
 from trials.agent import ray_node
+from trials.agent.bounds import EXIT_SERVICE_LOST
+from trials.agent.held import HeldAgent
 from trials.agent.ray_node import RayNode
 
 ORDER: dict[str, Any] = {"token": "t", "url": "http://h:1", "pid": 1}
@@ -355,3 +357,14 @@ def test_an_agent_beside_the_service_asks_the_kernel_who_it_is(tmp_path: Path, m
     node._order = ORDER | {"machine": ray_node.machine()}
     node._start()
     assert started[0][-4:] == ["--agent-id", "ray-a", "--log-format", "json"]
+
+
+@pytest.mark.parametrize(("code", "is_last"), [(0, True), (EXIT_SERVICE_LOST, True), (1, False), (-9, False)])
+def test_an_agent_that_has_ended_as_it_was_meant_to_is_not_started_again(
+    tmp_path: Path, code: int, is_last: bool
+) -> None:
+    held = HeldAgent(tmp_path, [])
+    held._agent = cast("Any", SimpleNamespace(poll=lambda: code))
+    held._started_at = time.monotonic()
+
+    assert held.look() == (code if is_last else None)

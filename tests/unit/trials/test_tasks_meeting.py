@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trials.tasks.meeting import NO_ROOM_PAUSE_S, Meeting, Place
+from trials.tasks.meeting import ENV_KEY, NO_ROOM_PAUSE_S, Meeting, Place, own_variables
 from trials.tasks.running import NodeStartError
 from trials.tasks.shares import Machine
 from trials.tasks.trial_nodes import TrialNodes
@@ -89,3 +89,9 @@ def test_a_group_whose_nodes_could_not_be_let_in_says_why() -> None:
 
     with pytest.raises(NodeStartError, match="node 1 of the trial did not come within 5 s: connections could not be"):
         nodes.check([])
+
+
+def test_tasks_get_neither_the_key_of_their_trials_world_nor_its_ranks() -> None:
+    of_the_trial = {ENV_KEY: "k", "RANK": "1", "MASTER_ADDR": "h"}
+
+    assert own_variables({**of_the_trial, "PATH": "/bin"}) == {"PATH": "/bin"}
