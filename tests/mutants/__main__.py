@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.mutants.forks import FAILED, ROOT, MutatedFinder, each, tested
+from tests.mutants.forks import FAILED, ROOT, UNHEARD, MutatedFinder, each, tested
 from tests.mutants.mutant import Mutant
 from tests.mutants.named import NAMED
 from tests.mutants.sample_run import run_sample
@@ -58,13 +58,13 @@ def run_named(chosen: Sequence[Mutant], jobs: int, *, passed: bool) -> int:
             print(f"without any mutant these tests fail: {' '.join(tests)}")
             return 1
     applied = list(_applied(chosen))
-    wrong, hung = len(chosen) - len(applied), list[tuple[Mutant, str]]()
+    wrong, again = len(chosen) - len(applied), list[tuple[Mutant, str]]()
     for pair, code in _tried(applied, jobs=jobs):
-        if code is None:
-            hung.append(pair)
+        if code in {None, UNHEARD}:
+            again.append(pair)
         else:
             wrong += not _is_killed(pair[0], code)
-    for (mutant, _), code in _tried(hung, jobs=jobs):  # what hung once may have been the machine's
+    for (mutant, _), code in _tried(again, jobs=jobs):  # what happened once may have been the machine's
         wrong += code is not None and not _is_killed(mutant, code)
     print(f"{len(chosen) - wrong} of {len(chosen)} mutants killed in {time.monotonic() - begin:.0f} s")
     return 1 if wrong else 0

@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,13 +66,15 @@ def forked(act: Callable[[], int]) -> int:
     pid = os.fork()
     if pid:
         return pid
-    code = UNHEARD
+    code, heard = UNHEARD, os.dup(2)
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
         code = act()
+    except BaseException:  # noqa: BLE001  # a fork must not go on in this program
+        os.write(heard, traceback.format_exc().encode())
     finally:
         os._exit(code)
 

@@ -30,6 +30,13 @@ class Spawns:
         return self.made[-1]
 
 
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Also where its executor takes it for one that nobody waits for."""
+    process.returncode = None
+    process.kill()
+    process.wait()
+
+
 def test_an_agent_that_cannot_be_started_for_a_while_is_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,8 +53,7 @@ def test_an_agent_that_cannot_be_started_for_a_while_is_started_later(
     finally:
         executor.close()
         for process in spawns.made:
-            process.kill()
-            process.wait()
+            ended(process)
 
 
 def test_where_no_agent_can_be_started_at_first_the_caller_is_told(
@@ -97,8 +103,7 @@ def test_an_agent_of_another_version_that_does_not_leave_is_ended_and_one_of_its
     finally:
         executor.close()
         for process in (*spawns.made, other.agent):
-            process.kill()
-            process.wait()
+            ended(process)
 
 
 def test_a_process_that_is_not_the_agent_of_the_home_is_left_alone(
@@ -118,5 +123,4 @@ def test_a_process_that_is_not_the_agent_of_the_home_is_left_alone(
     finally:
         executor.close()
         for process in spawns.made:
-            process.kill()
-            process.wait()
+            ended(process)
