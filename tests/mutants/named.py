@@ -347,6 +347,19 @@ NAMED: tuple[Mutant, ...] = (
         f"{LEASE}test_the_fence_refuses_who_was_followed_before_it_has_heard_of_it",
     ),
     mutant(
+        "tuner_service/storage/postgresql/lease.py",
+        "FROM tuner_lease WHERE ctid = %s::tid AND epoch = %s FOR KEY SHARE OF tuner_lease",
+        "FROM tuner_lease WHERE ctid = %s::tid AND epoch >= %s FOR KEY SHARE OF tuner_lease",
+        f"{LEASE}test_the_fence_refuses_who_was_followed_before_it_has_heard_of_it",
+    ),
+    mutant(
+        "tuner_service/storage/postgresql/store.py",
+        'connection.exec_driver_sql("SELECT epoch FROM tuner_lease FOR UPDATE")',
+        "pass",
+        "tests/integration/postgresql/test_lost_connections.py::"
+        "test_whether_a_commit_was_taken_is_known_once_the_server_has_done_with_it",
+    ),
+    mutant(
         "tuner_service/storage/postgresql/claiming.py",
         "int(row[0]) + 1",
         "int(row[0])",

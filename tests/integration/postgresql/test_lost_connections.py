@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_trial, an_experiment
@@ -92,6 +94,26 @@ def test_commits_whose_look_up_is_cut_too_are_there_once(proxy: Proxy) -> None:
 
         assert len(proxy.done) == 5
         assert_holds(store, 4)
+
+
+def test_whether_a_commit_was_taken_is_known_once_the_server_has_done_with_it() -> None:
+    url = the_server().filled_database()
+    with (
+        closing(open_store(url, StillClock())) as store,
+        psycopg.connect(url) as under_way,
+        psycopg.connect(url, autocommit=True) as looking,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert store.commit(step(1)) == 1
+        # As the server has it whose client was cut off in its COMMIT, before it does what that says.
+        under_way.execute("SELECT epoch FROM tuner_lease FOR KEY SHARE")
+        under_way.execute("INSERT INTO commits SELECT 2, touched FROM commits WHERE sequence = 1")
+        taken = pool.submit(store._was_taken, 2, time.monotonic() + 60)  # type: ignore[attr-defined]  # of this store
+        waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        wait_until(lambda: taken.done() or looking.execute(waiting).rowcount > 0)
+        under_way.commit()
+
+        assert taken.result()
 
 
 def test_a_server_that_stays_away_is_said_to_and_what_was_not_acknowledged_can_be_sent_again(

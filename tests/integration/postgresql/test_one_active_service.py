@@ -124,13 +124,19 @@ def test_an_owner_that_was_cut_off_too_long_finds_that_it_has_been_followed(url:
             assert [s.role for s in services_of(url)] == ["active", "gone"]
 
 
+@pytest.mark.parametrize("stands_there", [False, True])
 def test_the_fence_refuses_who_was_followed_before_it_has_heard_of_it(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch, *, stands_there: bool
 ) -> None:
+    """``stands_there``: the next owner's row came to where the one before has seen its own last."""
     monkeypatch.setattr(lease, "RENEW_S", 3_600.0)  # nothing else tells it
+    database = urlsplit(url).path[1:]
     with closing(open_store(url, StillClock())) as before:
         before.commit(changes_for(a_trial(number=1)))
-        the_server().execute("UPDATE tuner_lease SET epoch = epoch + 1", database=urlsplit(url).path[1:])
+        the_server().execute("UPDATE tuner_lease SET epoch = epoch + 1", database=database)
+        if stands_there:
+            ((place,),) = the_server().execute("SELECT ctid::text FROM tuner_lease", database=database)
+            before._lease._place = str(place)  # type: ignore[attr-defined]  # a store on a server
         with pytest.raises(LeaseLostError, match="taken the database"):
             before.commit(changes_for(a_trial(number=2)))
         assert before.queries.sequence() == 1
