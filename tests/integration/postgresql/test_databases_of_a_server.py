@@ -22,7 +22,7 @@ from tests.postgresql import the_server
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
 from tuner_service.ports import MovedMetrics
-from tuner_service.storage import migrate, tables
+from tuner_service.storage import migrate, reading, tables
 from tuner_service.storage.copying import CopiedTable, copy_database
 from tuner_service.storage.engine import open_queries, open_store, revision_of
 from tuner_service.storage.postgresql.connecting import Address
@@ -230,3 +230,12 @@ def test_the_command_copies_and_says_what(tmp_path: Path) -> None:
     assert "metrics" in done.stdout + done.stderr
     with open_queries(url) as queries:
         assert [trial.number for trial in queries.trials(EXPERIMENT_ID)] == [1, 2, 3]
+
+
+def test_no_statement_of_a_start_is_compiled_first() -> None:
+    """By the server (JIT), which takes longer than all that a start reads."""
+    with closing(open_queries(the_server().filled_database())) as queries, queries.reading() as connection:
+        reading.by_index(connection)
+        plan = connection.exec_driver_sql("EXPLAIN SELECT id FROM experiments WHERE ended_at IS NULL").scalars().all()
+
+    assert "JIT:" not in plan, "\n".join(plan)
