@@ -18,6 +18,7 @@ from sqlalchemy import event, select
 from tests.builders import (
     EXPERIMENT_ID,
     START,
+    StillClock,
     a_checkpoint,
     a_line,
     a_metric,
@@ -49,11 +50,6 @@ PHASES = {
 }
 CLEARED_ROWS = 60
 ODD = (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, 1e-7)
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 @dataclass

@@ -21,7 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, StillClock, a_line, a_metric, a_trial, an_experiment
 from tests.postgresql import Server, a_server
 from tests.waiting import wait_until
 from tuner_service.dispatcher.changes import Changes
@@ -34,11 +34,6 @@ STEPS_BETWEEN = 5  # acknowledged before the next one is killed
 METRICS = 5  # of a step
 FOLLOWED = 3  # exit code of a writer that found itself followed
 PATIENCE_S = 30.0
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def step(number: int) -> Changes:

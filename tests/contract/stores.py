@@ -10,12 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.builders import (
-    EXPERIMENT_ID,
-    START,
-    a_line,
-    an_experiment,
-)
+from tests.builders import EXPERIMENT_ID, StillClock, a_line, an_experiment
 from tests.memory_store import MemoryStore
 from tests.postgresql import the_server
 from trials.wire.plain import to_plain
@@ -35,11 +30,6 @@ from tuner_service.storage.engine import open_store
 
 OTHER_ID = "zzzzz"
 NAN, INF = math.nan, math.inf
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def _memory(folder: Path) -> Any:

@@ -9,7 +9,7 @@ import math
 from contextlib import closing
 from pathlib import Path
 
-from tests.builders import START, a_checkpoint, a_line, a_metric, a_spec, a_trial, an_attempt, an_experiment
+from tests.builders import START, StillClock, a_checkpoint, a_line, a_metric, a_spec, a_trial, an_attempt, an_experiment
 from trials.wire.plain import to_plain
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.dispatcher.changes import (
@@ -104,11 +104,6 @@ def changes() -> Changes:
         quota_groups={GROUP.name: GROUP},
         idempotency_keys=[StoredIdempotencyKey(key="first", body_digest="d", experiment_id=EXPERIMENT.id, at=START)],
     )
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import OperationalError
 
-from tests.builders import START
+from tests.builders import StillClock
 from tests.migrations import build_database as stored
 from tuner_service.dispatcher.items import MetricsReported, Queue, TrialEnded
 from tuner_service.domain.errors import StorageError
@@ -23,11 +23,6 @@ from tuner_service.storage.engine import migrate_file, open_store
 
 REPOSITORY = Path(__file__).parents[2]
 DATABASES = sorted(stored.FOLDER.glob("*.db"))
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def schema(connection: Connection) -> list[tuple[str, ...]]:

@@ -17,10 +17,11 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Generic, TypeVar
 
+from tests.become import UNHEARD
+
 ROOT = Path(__file__).parents[2]
 FAILED, INTERRUPTED, NOT_FOUND = 1, 2, 4  # exit codes of pytest; the last two: what is changed cannot be imported
 NOTICED = {FAILED, INTERRUPTED, NOT_FOUND}
-UNHEARD = 70  # no exit code of pytest
 LOOK_S = 0.02
 # Nobody reads what failed, and where pytest finds that it runs for CI, it compares two long lists for minutes.
 UNEXPLAINED = ("--assert=plain", "--tb=no")

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.builders import EXPERIMENT_ID, START, a_trial
+from tests.builders import EXPERIMENT_ID, StillClock, a_trial
 from tests.contract.stores import changes_for
 from tests.postgresql import Server, a_server, user_of_the_server
 from tuner_service.dispatcher.changes import Changes
@@ -22,11 +22,6 @@ from tuner_service.storage.engine import open_store
 from tuner_service.storage.postgresql import store as retrying
 
 pytestmark = pytest.mark.slow
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sqlalchemy.exc import InternalError
 
 from benchmarks.large.filling import EXPERIMENT_ID as EXPERIMENT
 from benchmarks.large.filling import Size, fill
-from tests.builders import EXPERIMENT_ID, START
+from tests.builders import EXPERIMENT_ID, StillClock
 from tests.migrations import build_database as stored
 from tests.postgresql import the_server
 from tuner_service.dispatcher.items import Queue
@@ -29,11 +29,6 @@ from tuner_service.storage.postgresql.connecting import Address
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def name_of(url: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.builders import EXPERIMENT_ID, START, a_line, a_metric, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, StillClock, a_line, a_metric, a_trial, an_experiment
 from tests.postgresql import Server, a_server, the_server
 from tests.postgresql_proxy import Cut, Proxy, proxy_of
 from tests.waiting import wait_until
@@ -23,11 +23,6 @@ from tuner_service.storage.postgresql import connecting, silence
 from tuner_service.storage.postgresql import store as retrying
 
 pytestmark = pytest.mark.slow
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def step(number: int) -> Changes:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests import takeover_campaign
-from tests.builders import EXPERIMENT_ID, START, a_trial
+from tests.builders import EXPERIMENT_ID, StillClock, a_trial
 from tests.contract.stores import changes_for
 from tests.lease_holders import a_standby, holder_of, seconds_until
 from tests.postgresql import the_server
@@ -28,11 +28,6 @@ from tuner_service.storage.postgresql.lease import LEASE_S, LeaseLostError
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.builders import EXPERIMENT_ID, START, a_trial
+from tests.builders import EXPERIMENT_ID, START, StillClock, a_trial
 from tests.contract.stores import changes_for
 from tests.postgresql import the_server
 from tests.waiting import wait_until
@@ -24,11 +24,6 @@ from tuner_service.standing_by import Standby
 from tuner_service.storage.engine import open_store
 
 pytestmark = pytest.mark.slow
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def asked(standby: Standby, path: str, token: str) -> httpx.Response:

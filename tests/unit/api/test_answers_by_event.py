@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.api_service import ADMIN_TOKEN, AGENT_TOKEN, READ_ONLY_TOKEN, an_api_service
-from tests.builders import START
+from tests.builders import StillClock
 from tests.memory_store import MemoryStore
 from tests.shared_answers import Builder, begun, request, run, said
 from tuner_service.api.answers_by_event import ANSWERS_LIMIT, KEPT_BYTES, MAX_AGE_S, AnswersByEvent
@@ -23,11 +23,6 @@ from tuner_service.service.events import EventHub
 LIST = "/api/v1/experiments"
 ONE = f"{LIST}/mnist"
 TABLE = f"{ONE}/table"
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import EXPERIMENT_ID, START, a_checkpoint, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, START, StillClock, a_checkpoint, a_trial, an_experiment
 from tests.memory_store import MemoryStore
 from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Changes, SearchSpaceRevision
 from tuner_service.domain.errors import NotFoundError, UnavailableError
@@ -22,11 +22,6 @@ from tuner_service.service.patches import ALL
 
 OTHER_ID = "other"
 TIMEOUT_S = 10.0
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 class World:

@@ -169,7 +169,8 @@ def test_nothing_is_answered_or_performed_before_the_commit(world: World) -> Non
     future.result(TIMEOUT_S)
 
 
-def test_commands_that_wait_together_share_one_transaction(world: World) -> None:
+def commits_of_twenty_behind_one(world: World) -> int:
+    """How many transactions a command takes with the twenty that wait for its own to end."""
     world.store.gate.clear()
     world.store.entered.clear()
     first = world.submit(created())
@@ -179,8 +180,11 @@ def test_commands_that_wait_together_share_one_transaction(world: World) -> None
     world.store.gate.set()
     for future in (first, *others):
         future.result(TIMEOUT_S)
+    return world.store.log.count("commit") - before
 
-    assert world.store.log.count("commit") == before + 2
+
+def test_commands_that_wait_together_share_one_transaction(world: World) -> None:
+    assert commits_of_twenty_behind_one(world) == 2
 
 
 def test_of_many_commands_that_wait_so_many_are_in_one_transaction(
@@ -188,17 +192,8 @@ def test_of_many_commands_that_wait_so_many_are_in_one_transaction(
 ) -> None:
     """Whoever sent one of them waits for all of it."""
     monkeypatch.setattr(runner_module, "BATCH_LIMIT", 5)
-    world.store.gate.clear()
-    world.store.entered.clear()
-    first = world.submit(created())
-    assert world.store.entered.wait(TIMEOUT_S)
-    others = [world.submit(created(f"other{n}")) for n in range(20)]
-    before = world.store.log.count("commit")
-    world.store.gate.set()
-    for future in (first, *others):
-        future.result(TIMEOUT_S)
 
-    assert world.store.log.count("commit") == before + 1 + 4
+    assert commits_of_twenty_behind_one(world) == 1 + 4
 
 
 def test_while_the_cause_of_a_failure_is_looked_for_each_command_has_a_step_of_its_own_and_time_passes_between(

@@ -8,16 +8,11 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from tests.builders import START, a_checkpoint, a_trial
+from tests.builders import StillClock, a_checkpoint, a_trial
 from tests.contract.stores import changes_for
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.tables import BLOB_CHUNK_BYTES
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 def stored_bytes(path: Path) -> int:

@@ -11,17 +11,12 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from tests.builders import EXPERIMENT_ID, START, a_checkpoint, a_line, a_trial, an_attempt, an_experiment
+from tests.builders import EXPERIMENT_ID, START, StillClock, a_checkpoint, a_line, a_trial, an_attempt, an_experiment
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.storage.engine import open_store
 
 GROW_WITHOUT_END = {"journal", "metrics", "trials", "attempts", "checkpoints"}
 OF_WHAT_IS_UNTOLD = "USING INDEX ix_trials_untold"  # it holds no other trials
-
-
-class StillClock:
-    def now(self) -> float:
-        return START
 
 
 @contextmanager
