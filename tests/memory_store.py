@@ -415,6 +415,8 @@ class MemoryQueries:
                 retry_of=t.retry_of,
                 final=json.dumps(t.final),
                 last_metrics=json.dumps(t.last_metrics),
+                last_value=t.last_value,
+                reported_at=self.reported_at(experiment_id, [t.number]).get(t.number),
                 told_line=t.told_line,
             )
             for t in self.trials(experiment_id, after=after, limit=limit, statuses=statuses)
@@ -475,6 +477,13 @@ class MemoryQueries:
         rows = self._rows.get(experiment_id)
         found = [] if rows is None else sorted(rows.metrics.get(number, {}).items())
         return [_trial_metric(metric) for place, metric in found if place > after][:limit]
+
+    def reported_at(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Mapping[int, float]:
+        rows = self._rows.get(experiment_id)
+        trials = {} if rows is None else {n: t for n in numbers if (t := rows.trials.get(n))}
+        going = [n for n, t in trials.items() if t.started_at is not None and t.ended_at is None]
+        found = {} if rows is None else {n: sorted(rows.metrics.get(n, {}).items()) for n in going}
+        return {number: reports[-1][1].at for number, reports in found.items() if reports}
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
         rows = self._rows.get(experiment_id)

@@ -271,6 +271,8 @@ class TrialEntry(NamedTuple):
     retry_of: int | None
     final: str
     last_metrics: str
+    last_value: float | None  # of the objective: with ``step`` the last one that algorithms saw
+    reported_at: float | None  # its newest report of anything; None before the first, and once the trial has ended
     told_line: int | None  # once a trial has ended and this is there, nothing of it changes any more
 
 
@@ -388,6 +390,12 @@ class Queries(Protocol):
         self, experiment_id: ExperimentId, number: int, *, after: tuple[int, int] = (0, 0), limit: int = 10_000
     ) -> Sequence[TrialMetric]:
         """By (attempt, sequence), those after the given pair."""
+
+    def reported_at(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Mapping[int, float]:
+        """When those of ``numbers`` that have not ended reported anything the last time, by their numbers.
+
+        Without a look at other reports than the newest of each.
+        """
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
         """Newest first."""

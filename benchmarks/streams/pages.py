@@ -29,7 +29,7 @@ ANALYSES_S = 1.5  # between two looks at what is computed from all trials
 BUSY_S = 1.0  # so long, or twice as long, while one change follows another
 REST = 8
 MOST_BETWEEN_S = 3.0  # however long a look took
-COLUMNS = "number,status,reason,value,step,attempts,started_at,ended_at,running_s,parameters.*"
+COLUMNS = "number,status,reason,value,last_value,step,attempts,started_at,ended_at,running_s,reported_at,parameters.*"
 
 
 @dataclass(kw_only=True)

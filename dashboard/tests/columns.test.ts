@@ -1,6 +1,6 @@
 import type { VNode } from "preact";
 import { describe, expect, test } from "vitest";
-import { makeColumns } from "../src/pages/experiment-trials";
+import { makeColumns, sorted } from "../src/pages/experiment-trials";
 import { type TableAnswer, Trials } from "../src/state/columns";
 import { compile, parseFilter, passing } from "../src/state/filters";
 
@@ -12,6 +12,13 @@ function table(...rows: [number, string, number | string | null, Record<string, 
     value: rows.map(([, , value]) => value),
     parameters: rows.map(([, , , parameters]) => parameters),
   };
+}
+
+/** The text of what is drawn. */
+function render(drawn: unknown): string {
+  if (Array.isArray(drawn)) return drawn.map(render).join("");
+  const children = (drawn as VNode<{ children?: unknown }> | undefined)?.props?.children;
+  return children === undefined ? String(drawn ?? "") : render(children);
 }
 
 describe("the columns of trials", () => {
@@ -51,6 +58,47 @@ describe("the columns of trials", () => {
     trials.countOn(later);
     const long = compile(parseFilter("duration > 3600"), trials);
     expect([...passing(trials, long)]).toEqual([0]);
+  });
+
+  test("of a trial that has not ended, what it has reached is told as that, and when it reported", () => {
+    const trials = new Trials();
+    const at = "2026-01-01T00:00:00Z";
+    trials.apply({
+      number: [1, 2, 3, 4, 5],
+      status: ["succeeded", "running", "running", "paused", "failed"],
+      value: [0.25, null, null, null, null],
+      last_value: [0.5, 0.125, null, "NaN", 0.75],
+      step: [9, 3, null, 2, 1],
+      reported_at: [null, at, null, at, null],
+    });
+    expect([0, 1, 2, 3, 4].map((row) => trials.soFar(row))).toEqual([null, 0.125, null, Number.NaN, null]);
+    const columns = new Map(makeColumns("e", trials, [], "loss").map((column) => [column.name, column]));
+    const value = columns.get("value");
+    expect([0, 2, 4].map((row) => value?.cell(row))).toEqual(["0.25", "–", "–"]);
+    expect(render(value?.cell(1))).toBe("0.125 so far");
+    expect(render(value?.cell(3))).toBe("NaN so far");
+    expect(value?.title?.(1)).toBe("0.125 so far, at step 3");
+    expect(columns.get("reported")?.cell(1)).toMatchObject({ props: { at: Date.parse(at) } });
+    expect(columns.get("reported")?.cell(0)).toMatchObject({ props: { at: null } });
+  });
+
+  test("are sorted by what is final, then by what has been reached, then what has neither", () => {
+    const trials = new Trials();
+    trials.apply({
+      number: [1, 2, 3, 4, 5, 6],
+      status: ["running", "succeeded", "waiting", "running", "succeeded", "running"],
+      value: [null, 3, null, null, 1, null],
+      last_value: [9, 3, null, 0, 1, "NaN"],
+      step: [1, 1, null, 1, 1, 1],
+      reported_at: ["2026-01-01T00:00:02Z", null, null, "2026-01-01T00:00:01Z", null, "2026-01-01T00:00:03Z"],
+    });
+    const order = (by: string, down: boolean) =>
+      [...sorted(trials, Int32Array.of(0, 1, 2, 3, 4, 5), by, down)].map((row) => trials.number[row]);
+    expect(order("value", false)).toEqual([5, 2, 4, 1, 3, 6]);
+    expect(order("value", true)).toEqual([2, 5, 1, 4, 3, 6]);
+    expect(order("reported", true)).toEqual([6, 1, 4, 2, 3, 5]);
+    expect(order("reported", false)).toEqual([4, 1, 6, 2, 3, 5]);
+    expect(order("step", true), "a column without what is reached").toEqual([6, 5, 4, 2, 1, 3]);
   });
 
   test("of very many different texts no trial is shown another's", () => {

@@ -252,6 +252,16 @@ def test_what_happens_on_the_service_is_seen_without_a_reload(browser: Browser, 
         assert page.evaluate("window.kept") is True
 
 
+def test_what_runs_says_what_it_has_reached_and_when_it_said_so(browser: Browser, running: Home) -> None:
+    with a_window(browser, running) as window:
+        page = window.tab(f"/experiments/{running.id}?tab=trials&sort=-value")
+        rows = page.get_by_role("row", name=re.compile("^trial "))
+        for row in (rows.nth(0), rows.nth(1)):
+            expect(row).to_contain_text(re.compile("running.* so far.*(ago|just now)"))
+        page.get_by_role("row", name="trial 1", exact=True).get_by_role("link").click()
+        expect(page.get_by_text(re.compile("^Last report(just now|\\d+ s ago)$"))).to_be_visible()
+
+
 def test_an_experiment_says_which_of_its_trials_are_on_nodes_that_are_not_connected(
     browser: Browser, running: Home
 ) -> None:

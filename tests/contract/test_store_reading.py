@@ -7,9 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.builders import EXPERIMENT_ID, a_metric, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, START, a_metric, a_trial, an_experiment
 from tests.contract.stores import STORES, changes_for
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import TrialStatus
 
 
 def test_the_version_stays_while_nothing_is_committed(store: Any) -> None:
@@ -90,3 +91,28 @@ def test_a_curve_goes_on_behind_any_of_its_points(store: Any) -> None:
 
 def test_of_no_trials_there_are_no_entries(store: Any) -> None:
     assert list(store.queries.entries_of(EXPERIMENT_ID, [])) == []
+
+
+def test_when_those_that_have_not_ended_reported_the_last_time(store: Any) -> None:
+    trials = [
+        a_trial(number=1, started_at=START),  # of two attempts, the second of which has reported less
+        a_trial(number=2, started_at=START, status=TrialStatus.SUCCEEDED, ended_at=START + 99),
+        a_trial(number=3, started_at=START),
+        a_trial(number=4, started_at=START, status=TrialStatus.PAUSED),
+    ]
+    metrics = [
+        a_metric(
+            number=number, attempt=attempt, sequence=sequence, step=None, first=False, objective=None, at=START + at
+        )
+        for number, attempt, sequence, at in [(1, 1, 9, 5), (1, 2, 1, 7), (1, 2, 2, 8), (2, 1, 1, 6), (4, 1, 1, 0.25)]
+    ]
+    store.commit(changes_for(*trials, metrics=metrics))
+    queries, expected = store.queries, {1: START + 8, 4: START + 0.25}
+
+    assert dict(queries.reported_at(EXPERIMENT_ID, [4, 3, 2, 1, 99])) == expected
+    assert dict(queries.reported_at(EXPERIMENT_ID, range(1, 1_200))) == expected
+    assert dict(queries.reported_at(EXPERIMENT_ID, [])) == {}
+    for entries in (queries.trial_entries(EXPERIMENT_ID), queries.entries_of(EXPERIMENT_ID, [1, 2, 3, 4])):
+        assert {e.number: e.reported_at for e in entries} == {1: START + 8, 2: None, 3: None, 4: START + 0.25}
+    (paused,) = queries.trial_entries(EXPERIMENT_ID, statuses=["paused"])
+    assert paused.reported_at == START + 0.25

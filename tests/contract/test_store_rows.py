@@ -43,6 +43,7 @@ from tuner_service.domain.trial import (
     TrialReason,
     TrialStatus,
 )
+from tuner_service.ports import TrialEntry
 
 
 # ── rows survive exactly ────────────────────────────────────────────────────────────────────────
@@ -397,7 +398,7 @@ def test_trials_are_listed_by_number_in_pages_and_by_status(store: Any) -> None:
     assert queries.trial(EXPERIMENT_ID, 99) is None
 
 
-def times(trial: Trial) -> tuple[float | None, float | None, float]:
+def times(trial: Trial | TrialEntry) -> tuple[float | None, float | None, float]:
     return trial.started_at, trial.ended_at, trial.running_s
 
 
@@ -405,7 +406,7 @@ def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
     trials = [
         a_trial(number=1, value=math.nan, parameters={"name": "\u2028 ü \ud800"}),
         a_trial(number=2, value=-math.inf, last_step=7, attempts=2, running_s=1.5, started_at=1.0, ended_at=2.5),
-        a_trial(number=3, value=None, status=TrialStatus.FAILED),
+        a_trial(number=3, value=None, status=TrialStatus.FAILED, last_value=math.nan),
         a_trial(number=4, value=0.5, further_parameters=({"lr": 0.3}, {"lr": 0.4}), wanted_index=2, reported_index=1),
     ]
     store.commit(changes_for(*trials))
@@ -413,11 +414,11 @@ def test_the_entries_of_a_table_say_what_the_trials_say(store: Any) -> None:
     entries = store.queries.trial_entries(EXPERIMENT_ID)
 
     told = [
-        (e.number, e.status, e.reason, repr(e.value), e.step, e.attempts, e.started_at, e.ended_at, e.running_s)
-        for e in entries
+        (e.number, e.status, e.reason, repr((e.value, e.last_value)), e.step, e.attempts, *times(e)) for e in entries
     ]
     assert told == [
-        (t.number, t.status.value, t.reason.value, repr(t.value), t.last_step, t.attempts, *times(t)) for t in trials
+        (t.number, t.status.value, t.reason.value, repr((t.value, t.last_value)), t.last_step, t.attempts, *times(t))
+        for t in trials
     ]
     assert [json.loads(entry.parameters) for entry in entries] == [trial.result_parameters for trial in trials]
     assert json.loads(entries[3].parameters) == {"lr": 0.3}, "the value was reported with the second of three"

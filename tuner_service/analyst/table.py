@@ -135,10 +135,24 @@ def _running_s(entries: Entries, rows: _Rows) -> str:
     return numbers([round(one, _MILLISECONDS) for one in seconds()], EXACT_DIGITS)
 
 
+def _silent_s(entries: Entries, rows: _Rows) -> str:
+    told = (entry.reported_at for entry in entries)
+    found = [None if at is None else round(max(0.0, rows.now - at), _MILLISECONDS) for at in told]
+    return numbers(found, EXACT_DIGITS)
+
+
+def _counts_by_itself(name: str, entry: TrialEntry) -> bool:
+    """Whether its cell of that column is another one a moment later, though nothing has happened."""
+    if name == "running_s":
+        return entry.status in _RUNNING
+    return name == "silent_s" and entry.reported_at is not None
+
+
 _WORDS = {"status": attrgetter("status"), "reason": attrgetter("reason"), "source": attrgetter("source")}
 _CELLS: Mapping[str, Cells] = {
     "number": _numbers(attrgetter("number")),
     "value": _numbers(attrgetter("value")),
+    "last_value": _numbers(attrgetter("last_value")),
     "step": _numbers(attrgetter("step")),
     "attempts": _numbers(attrgetter("attempts")),
     "started_at": _moments(attrgetter("started_at")),
@@ -146,12 +160,14 @@ _CELLS: Mapping[str, Cells] = {
     "started_s": _seconds(attrgetter("started_at")),
     "ended_s": _seconds(attrgetter("ended_at")),
     "running_s": _running_s,
+    "reported_at": _moments(attrgetter("reported_at")),
+    "silent_s": _silent_s,
     "retry_of": _numbers(attrgetter("retry_of")),
     "parameters": lambda entries, _: objects([entry.parameters for entry in entries]),
 }
 TABLE_COLUMNS = (
-    "number", "status", "reason", "value", "step", "attempts", "started_at", "ended_at", "started_s", "ended_s",
-    "running_s", "source", "retry_of", "parameters",
+    "number", "status", "reason", "value", "last_value", "step", "attempts", "started_at", "ended_at", "started_s",
+    "ended_s", "running_s", "reported_at", "silent_s", "source", "retry_of", "parameters",
 )  # fmt: skip
 GROUPS = ("parameters", "final", "last")  # whose members are columns, too: parameters.lr, final.loss, last.loss
 
@@ -180,7 +196,7 @@ def _fixed(rows: _Rows, name: str, cells: Cells) -> list[bytes]:
         return [f"[{cells([entries[place] for place in rows.places], rows)}]".encode(errors="replace")]
 
     def may_keep(start: int, end: int) -> bool:
-        return name != "running_s" or not any(entry.status in _RUNNING for entry in entries[start:end])
+        return not any(_counts_by_itself(name, entry) for entry in entries[start:end])
 
     return rows.texts.array((name, rows.digits), lambda start, end: cells(entries[start:end], rows), may_keep=may_keep)
 

@@ -327,6 +327,7 @@ class Experiments:
                 now=self.clock.now(),
                 best=self._best(experiment),
                 running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
+                reported_at=self.queries.reported_at(experiment_id, [a.key.number for a in live]),
                 search_space=self.queries.search_space(experiment_id),
                 queues=self.runner.queue_depths(experiment_id),
                 variables=self.variables,
@@ -382,13 +383,17 @@ class Experiments:
     def trial_views(self, experiment: Experiment, trials: Sequence[Trial]) -> list[View]:
         """Each with what its script is given the paths of, which is the same for all."""
         now, inputs = self.clock.now(), inputs_view(experiment.spec.trial.inputs)
-        return [{**trial_view(trial, now=now), "inputs": inputs} for trial in trials]
+        told = self.queries.reported_at(experiment.id, [trial.number for trial in trials if trial.ended_at is None])
+        return [
+            {**trial_view(trial, now=now, reported_at=told.get(trial.number)), "inputs": inputs} for trial in trials
+        ]
 
     def trial_detail_view(self, experiment_id: ExperimentId, number: int) -> View:
         with self.queries.snapshot():
             experiment, trial = self.find(experiment_id), self.find_trial(experiment_id, number)
             attempts = self.queries.attempts(experiment_id, number)
-        return trial_detail_view(trial, now=self.clock.now(), attempts=attempts, spec=experiment.spec)
+            told = self.queries.reported_at(experiment_id, [number]).get(number)
+        return trial_detail_view(trial, now=self.clock.now(), attempts=attempts, spec=experiment.spec, reported_at=told)
 
     def find_trial(self, experiment_id: ExperimentId, number: int) -> Trial:
         trial = self.queries.trial(experiment_id, number)

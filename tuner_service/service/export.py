@@ -43,9 +43,12 @@ class Export:
     def trials(self) -> Iterator[View]:
         """As the list of trials has them, by number."""
         inputs = self._inputs()
-        for trial in self._trials():
-            view = trial_view(trial, now=self.now)
-            yield {**view, "inputs": inputs}
+        for page in self._pages():
+            going = [trial.number for trial in page if trial.ended_at is None]
+            told = self.queries.reported_at(self.experiment_id, going)
+            for trial in page:
+                view = trial_view(trial, now=self.now, reported_at=told.get(trial.number))
+                yield {**view, "inputs": inputs}
 
     def metrics(self) -> Iterator[View]:
         """One row for each metric of each report; ``step`` is null for a final one."""
@@ -88,9 +91,13 @@ class Export:
         return {} if experiment is None else inputs_view(experiment.spec.trial.inputs)
 
     def _trials(self) -> Iterator[Trial]:
+        for page in self._pages():
+            yield from page
+
+    def _pages(self) -> Iterator[Sequence[Trial]]:
         after = 0
         while page := self.queries.trials(self.experiment_id, after=after, limit=TRIALS_PAGE):
-            yield from page
+            yield page
             after = page[-1].number
 
 

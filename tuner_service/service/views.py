@@ -100,6 +100,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
     now: float,
     best: Trial | None,
     running: Sequence[tuple[Trial | None, Attempt]] = (),
+    reported_at: Mapping[int, float] | None = None,
     search_space: Mapping[str, Any] | None = None,
     queues: Mapping[str, int] | None = None,
     variables: Sequence[str] = (),
@@ -109,7 +110,8 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
 ) -> View:
     """One experiment: the entry of the list, what was asked for, the traceback if there is one, and what runs now.
 
-    ``running`` holds the live attempts, each with its trial; ``search_space`` is the newest revision;
+    ``running`` holds the live attempts, each with its trial, and ``reported_at`` when each trial reported the last
+    time, by its number; ``search_space`` is the newest revision;
     ``queues`` says how many lines wait for each algorithm; ``variables`` are the names that the service has;
     ``no_node``: why no node takes a trial now.
     ``sees_values``: of the variables of trials; else they are null. ``choice``: what ``auto`` does now, and why.
@@ -131,7 +133,7 @@ def experiment_detail_view(  # noqa: PLR0913  # the parts that one page shows
         "inputs": inputs_view(experiment.spec.trial.inputs),
         "left_out": _left_out(experiment.spec.trial, variables),
         "not_set": _not_set(experiment.spec.trial, variables),
-        "running": [_running_view(trial, attempt) for trial, attempt in running],
+        "running": [_running_view(trial, attempt, reported_at or {}) for trial, attempt in running],
         **{name: value for name, value in spec.items() if name not in {"name", "project", "objective", "budget"}},
     }
 
@@ -180,7 +182,7 @@ def _best_view(experiment: Experiment, best: Trial | None) -> View | None:
     }
 
 
-def _running_view(trial: Trial | None, attempt: Attempt) -> View:
+def _running_view(trial: Trial | None, attempt: Attempt, reported_at: Mapping[int, float]) -> View:
     return {
         "number": attempt.key.number,
         "attempt": attempt.key.attempt,
@@ -190,6 +192,7 @@ def _running_view(trial: Trial | None, attempt: Attempt) -> View:
         "devices": devices_view(attempt),
         "step": trial.last_step if trial else None,
         "value": plain(trial.last_value) if trial else None,
+        "reported_at": moment(reported_at.get(attempt.key.number)),
     }
 
 
@@ -255,7 +258,8 @@ def _algorithm_view(algorithm: AlgorithmSpec) -> View:
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────
-def trial_view(trial: Trial, *, now: float) -> View:
+def trial_view(trial: Trial, *, now: float, reported_at: float | None = None) -> View:
+    """``reported_at``: when it reported anything the last time, of one that has not ended."""
     last = None
     if trial.last_step is not None or trial.last_metrics:
         last = {"step": trial.last_step, "metrics": plain(trial.last_metrics)}
@@ -279,6 +283,7 @@ def trial_view(trial: Trial, *, now: float) -> View:
         "started_at": moment(trial.started_at),
         "ended_at": moment(trial.ended_at),
         "running_s": round(trial_running_s(trial, now), 3),
+        "reported_at": moment(reported_at),
     }
 
 
@@ -304,14 +309,21 @@ def trial_running_s(trial: Trial, now: float) -> float:
     return trial.running_s
 
 
-def trial_detail_view(trial: Trial, *, now: float, attempts: Sequence[Attempt], spec: ExperimentSpec) -> View:
+def trial_detail_view(
+    trial: Trial,
+    *,
+    now: float,
+    attempts: Sequence[Attempt],
+    spec: ExperimentSpec,
+    reported_at: float | None = None,
+) -> View:
     """One trial: the entry of the list, each attempt, and the command line that runs it alone.
 
     ``parameters`` and the command are those its value belongs to; ``first_parameters`` and ``further_parameters`` all
     that its script was given.
     """
     return {
-        **trial_view(trial, now=now),
+        **trial_view(trial, now=now, reported_at=reported_at),
         "inputs": inputs_view(spec.trial.inputs),
         "first_parameters": plain(trial.parameters),
         "further_parameters": [plain(parameters) for parameters in trial.further_parameters],

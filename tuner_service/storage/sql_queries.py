@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
@@ -15,7 +15,9 @@ from sqlalchemy import (
     Connection,
     Engine,
     Select,
+    and_,
     bindparam,
+    case,
     literal_column,
     or_,
     select,
@@ -49,13 +51,26 @@ _TRIAL = Prepared(select(_t).where(_t.c.experiment_id == _ID, _t.c.number == _NU
 _TRIALS = Prepared(
     select(_t).where(_t.c.experiment_id == _ID, _t.c.number > _AFTER).order_by(_t.c.number).limit(_LIMIT)
 )
-_ENTRY = tuple(_t.c["last_step" if name == "step" else name] for name in TrialEntry._fields)
+# Of a row of trials: the end of its part of the key of metrics, which is one look, however much it has reported.
+_NEWEST_REPORT = (
+    select(_m.c.at)
+    .where(_m.c.experiment_id == _t.c.experiment_id, _m.c.number == _t.c.number)
+    .order_by(_m.c.attempt.desc(), _m.c.sequence.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_REPORTED_AT = case((and_(_t.c.started_at.is_not(None), _t.c.ended_at.is_(None)), _NEWEST_REPORT)).label("reported_at")
+_CALLED_OTHERWISE = {"step": _t.c.last_step, "reported_at": _REPORTED_AT}
+_ENTRY = tuple(_CALLED_OTHERWISE[name] if name in _CALLED_OTHERWISE else _t.c[name] for name in TrialEntry._fields)
 _ENTRY_MADE = partial(tuple.__new__, TrialEntry)  # as _make, without a frame of Python for each of a hundred thousand
 _ENTRIES = Prepared(
     select(*_ENTRY).where(_t.c.experiment_id == _ID, _t.c.number > _AFTER).order_by(_t.c.number).limit(_LIMIT)
 )
 _NUMBERS: tuple[BindParameter[Any], ...] = tuple(bindparam(f"number{place}") for place in range(ENTRIES_AT_ONCE))
 _ENTRIES_OF = Prepared(select(*_ENTRY).where(_t.c.experiment_id == _ID, _t.c.number.in_(_NUMBERS)))
+_REPORTED_AT_OF = Prepared(
+    select(_t.c.number, _REPORTED_AT).where(_t.c.experiment_id == _ID, _t.c.number.in_(_NUMBERS))
+)
 _CURVE = Prepared(
     select(*(_m.c["objective" if name == "value" else name] for name in CurvePoint._fields))
     .where(
@@ -222,11 +237,9 @@ class SqlQueries:
     def entries_of(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Sequence[TrialEntry]:
         if not numbers:
             return []
-        # The statement has a fixed count of places: those left over ask for a trial that was asked for already.
-        asked = [*numbers, *[numbers[-1]] * (ENTRIES_AT_ONCE - len(numbers))]
-        named = {place.key: number for place, number in zip(_NUMBERS, asked, strict=True)}
         with self.reading() as connection:
-            found = [TrialEntry._make(row) for row in _ENTRIES_OF.tuples(connection, id=experiment_id, **named)]
+            rows = _ENTRIES_OF.tuples(connection, id=experiment_id, **_places(numbers))
+            found = [TrialEntry._make(row) for row in rows]
             return sorted(_entries_out(connection, experiment_id, found))
 
     def curve_points(
@@ -278,6 +291,16 @@ class SqlQueries:
         with self.reading() as connection:
             rows = _METRICS.rows(connection, **place, limit=limit)
         return [mapping.metric_out(row) for row in rows]
+
+    def reported_at(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Mapping[int, float]:
+        found: list[tuple[int, float | None]] = []
+        if not numbers:
+            return {}
+        with self.reading() as connection:
+            for first in range(0, len(numbers), ENTRIES_AT_ONCE):
+                some = _places(numbers[first : first + ENTRIES_AT_ONCE])
+                found += _REPORTED_AT_OF.tuples(connection, id=experiment_id, **some)
+        return {number: at for number, at in found if at is not None}
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
         c = tables.checkpoints
@@ -391,8 +414,19 @@ class SqlQueries:
 def _entries_out(connection: Connection, experiment_id: ExperimentId, found: list[TrialEntry]) -> list[TrialEntry]:
     """``found`` (by number) as ``ports`` promises them: a NaN is stored as text, every other number is one."""
     phased = _parameters_of_values(connection, experiment_id, sorted(e.number for e in found if e.wanted_index))
-    found = [e._replace(value=float(e.value)) if isinstance(e.value, str) else e for e in found]
+    found = [_with_numbers(e) if isinstance(e.value, str) or isinstance(e.last_value, str) else e for e in found]
     return [e._replace(parameters=phased[e.number]) if e.number in phased else e for e in found] if phased else found
+
+
+def _with_numbers(entry: TrialEntry) -> TrialEntry:
+    value, last = (None if one is None else float(one) for one in (entry.value, entry.last_value))
+    return entry._replace(value=value, last_value=last)
+
+
+def _places(numbers: Sequence[int]) -> dict[str, int]:
+    """For a statement with a fixed count of places: those left over ask for a trial that was asked for already."""
+    asked = [*numbers, *[numbers[-1]] * (ENTRIES_AT_ONCE - len(numbers))]
+    return {place.key: number for place, number in zip(_NUMBERS, asked, strict=True)}
 
 
 def _parameters_of_values(

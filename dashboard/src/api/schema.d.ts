@@ -4544,6 +4544,12 @@ export interface components {
              * @example 4711
              */
             pid: number | null;
+            /**
+             * Reported At
+             * @description RFC 3339, UTC: when the trial last reported anything; null before that, and once it has ended
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            reported_at: string | null;
             status: components["schemas"]["AttemptStatus"];
             /**
              * Step
@@ -5084,6 +5090,12 @@ export interface components {
             };
             reason: components["schemas"]["TrialReason"];
             /**
+             * Reported At
+             * @description RFC 3339, UTC: when the trial last reported anything; null before that, and once it has ended
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            reported_at: string | null;
+            /**
              * Retry Of
              * @example 9
              */
@@ -5356,6 +5368,12 @@ export interface components {
              */
             processes_per_node: number;
             reason: components["schemas"]["TrialReason"];
+            /**
+             * Reported At
+             * @description RFC 3339, UTC: when the trial last reported anything; null before that, and once it has ended
+             * @example 2026-11-22T10:00:00.000Z
+             */
+            reported_at: string | null;
             /**
              * Retry Of
              * @example 9
@@ -9173,6 +9191,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -9696,6 +9715,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -10167,6 +10187,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -10495,6 +10516,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -11216,6 +11238,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -12997,6 +13020,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -13618,6 +13642,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -14657,6 +14682,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -14864,7 +14890,7 @@ export interface operations {
     read_table: {
         parameters: {
             query?: {
-                /** @description with commas between; known: number, status, reason, value, step, attempts, started_at, ended_at, started_s, ended_s, running_s, source, retry_of, parameters, and each of `parameters.NAME`, `final.METRIC`, `last.METRIC` by itself, or `parameters.*` for all of them */
+                /** @description with commas between; known: number, status, reason, value, last_value, step, attempts, started_at, ended_at, started_s, ended_s, running_s, reported_at, silent_s, source, retry_of, parameters, and each of `parameters.NAME`, `final.METRIC`, `last.METRIC` by itself, or `parameters.*` for all of them */
                 columns?: string;
                 status?: components["schemas"]["TrialStatus"][] | null;
                 /** @description `revision` of an earlier answer: only what changed */
@@ -15516,6 +15542,7 @@ export interface operations {
                      *             "lr": 0.01
                      *           },
                      *           "reason": "none",
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "retry_of": 9,
                      *           "running_s": 12.5,
                      *           "source": "tuner",
@@ -15784,6 +15811,7 @@ export interface operations {
                      *       },
                      *       "processes_per_node": 4,
                      *       "reason": "none",
+                     *       "reported_at": "2026-11-22T10:00:00.000Z",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
                      *       "source": "tuner",
@@ -16040,6 +16068,7 @@ export interface operations {
                      *             "lr": 0.01
                      *           },
                      *           "reason": "none",
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "retry_of": 9,
                      *           "running_s": 12.5,
                      *           "source": "tuner",
@@ -16334,6 +16363,7 @@ export interface operations {
                      *           ],
                      *           "number": 12,
                      *           "pid": 4711,
+                     *           "reported_at": "2026-11-22T10:00:00.000Z",
                      *           "status": "starting",
                      *           "step": 30,
                      *           "value": 0.25
@@ -19439,6 +19469,7 @@ export interface operations {
                      *       },
                      *       "processes_per_node": 4,
                      *       "reason": "none",
+                     *       "reported_at": "2026-11-22T10:00:00.000Z",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
                      *       "source": "tuner",
@@ -20772,6 +20803,7 @@ export interface operations {
                      *       },
                      *       "processes_per_node": 4,
                      *       "reason": "none",
+                     *       "reported_at": "2026-11-22T10:00:00.000Z",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
                      *       "source": "tuner",
@@ -21072,6 +21104,7 @@ export interface operations {
                      *       },
                      *       "processes_per_node": 4,
                      *       "reason": "none",
+                     *       "reported_at": "2026-11-22T10:00:00.000Z",
                      *       "retry_of": 9,
                      *       "running_s": 12.5,
                      *       "source": "tuner",

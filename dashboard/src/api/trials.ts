@@ -4,7 +4,7 @@ import { type TableAnswer, Trials } from "../state/columns";
 import { serviceNow } from "../state/service-clock";
 import { experimentUrl, Problem, read } from "./client";
 
-const FIXED = "number,status,reason,value,step,attempts,started_at,ended_at,running_s";
+const FIXED = "number,status,reason,value,last_value,step,attempts,started_at,ended_at,running_s,reported_at";
 /** How parameters are asked for, and how many trials of one answer: a column for each of them, and all of a trial together. */
 const BY_NAME = { columns: `${FIXED},parameters.*`, limit: "20000" };
 const TOGETHER = { columns: `${FIXED},parameters`, limit: "1000" };

@@ -150,9 +150,13 @@ export function makeColumns(
       name: "value",
       label: metric,
       numeric: true,
-      width: 104,
-      cell: (row) => number(trials.valued[row] ? trials.value[row] : null, 6),
-      title: (row) => (trials.valued[row] ? String(trials.value[row]) : ""),
+      width: 136,
+      cell: (row) => valueCell(trials, row),
+      title: (row) => {
+        const soFar = trials.soFar(row);
+        if (soFar !== null) return `${soFar} so far, at step ${trials.step[row]}`;
+        return trials.valued[row] ? String(trials.value[row]) : "";
+      },
     },
     {
       name: "step",
@@ -168,6 +172,14 @@ export function makeColumns(
       numeric: true,
       width: 92,
       cell: (row) => <Took trials={trials} row={row} />,
+    },
+    {
+      name: "reported",
+      label: "Last report",
+      numeric: true,
+      width: 108,
+      cell: (row) => <Ago at={orNull(trials.reported[row])} />,
+      title: (row) => clock(orNull(trials.reported[row])),
     },
     {
       name: "ended",
@@ -198,6 +210,17 @@ function parameterColumn(trials: Trials, column: Column): TableColumn {
   };
 }
 
+/** Of one that has not ended what it has reached, and that this is not final. */
+function valueCell(trials: Trials, row: number) {
+  const soFar = trials.soFar(row);
+  if (soFar === null) return number(trials.valued[row] ? trials.value[row] : null, 6);
+  return (
+    <span class="muted">
+      <em>{number(soFar, 6)}</em> so far
+    </span>
+  );
+}
+
 /** Rows are drawn again when they change; how long ago something was changes all the time. */
 function Ago({ at }: { at: number | null }) {
   return <>{ago(at, now.value)}</>;
@@ -211,7 +234,10 @@ function orNull(value: number): number | null {
   return Number.isNaN(value) ? null : value;
 }
 
-/** A copy in order; what has no value comes last, whichever way. */
+/**
+ * A copy in order; what has no value comes last, whichever way. By the objective, what has not ended comes behind what
+ * has: among one another in the same order, by what it has reached.
+ */
 export function sorted(trials: Trials, rows: Int32Array, by: string, down: boolean): Int32Array {
   const column = by.startsWith("p.") ? trials.parameters.get(by.slice(2)) : undefined;
   const data =
@@ -222,6 +248,7 @@ export function sorted(trials: Trials, rows: Int32Array, by: string, down: boole
       value: trials.value,
       step: trials.step,
       duration: trials.running,
+      reported: trials.reported,
       ended: trials.ended,
       reason: trials.reason.data,
     }[by] ??
@@ -229,10 +256,20 @@ export function sorted(trials: Trials, rows: Int32Array, by: string, down: boole
   const labels = column?.kind === "category" ? column.labels : by === "reason" ? trials.reason.labels : null;
   const missing = (row: number) => Number.isNaN(data[row]) || (labels !== null && data[row] < 0);
   const sign = down ? -1 : 1;
+  const reached = (row: number) => (by === "value" ? (trials.soFar(row) ?? Number.NaN) : Number.NaN);
   return rows.slice().sort((one, other) => {
     const [first, second] = [missing(one), missing(other)];
-    if (first || second) return Number(first) - Number(second) || trials.number[one] - trials.number[other];
+    if (first && second)
+      return unlike(reached(one), reached(other), sign) || trials.number[one] - trials.number[other];
+    if (first || second) return Number(first) - Number(second);
     const order = labels ? labels[data[one]].localeCompare(labels[data[other]]) : data[one] - data[other];
     return sign * order || sign * (trials.number[one] - trials.number[other]);
   });
+}
+
+/** By number in the direction of `sign`, NaN last; 0 of two that are none. */
+function unlike(one: number, other: number, sign: number): number {
+  const [first, second] = [Number.isNaN(one), Number.isNaN(other)];
+  if (first || second) return Number(first) - Number(second);
+  return sign * (one - other);
 }

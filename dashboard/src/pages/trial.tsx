@@ -170,6 +170,12 @@ function Head({ trial, id, view }: { trial: TrialDetail; id: string; view: Exper
           <dt>Took</dt>
           <dd title={`${Number(ran.toFixed(3))} s`}>{duration(ran)}</dd>
         </div>
+        {!over && (
+          <div>
+            <dt>Last report</dt>
+            <dd title={clock(moment(trial.reported_at))}>{ago(moment(trial.reported_at), now.value)}</dd>
+          </div>
+        )}
         <div>
           <dt>Started</dt>
           <dd title={clock(moment(trial.started_at))}>{ago(moment(trial.started_at), now.value)}</dd>

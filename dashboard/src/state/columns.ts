@@ -31,6 +31,17 @@ export function ranFor(
   return goesOn && trial.attempts <= 1 && counted > trial.told ? counted : trial.told;
 }
 
+const NUMBERS = [
+  "number",
+  "value",
+  "last",
+  "step",
+  "attempts",
+  "started",
+  "ended",
+  "running",
+  "reported",
+] as const;
 const NO_LABEL = -1;
 const MOST_LABELS = 10_000; // different texts of one column; those beyond it are told by the last one, OTHER, together
 const OTHER = "…";
@@ -55,11 +66,15 @@ export class Trials {
   value = new Float64Array(64);
   /** 1 where there is a value, which may be NaN. */
   valued = new Uint8Array(64);
+  /** The objective as last reported; where there is a `step`, of that. */
+  last = new Float64Array(64);
   step = new Float64Array(64);
   attempts = new Float64Array(64);
   started = new Float64Array(64);
   ended = new Float64Array(64);
   running = new Float64Array(64);
+  /** When a trial that has not ended reported anything the last time. */
+  reported = new Float64Array(64);
   reason: Column = emptyColumn("reason");
   readonly parameters = new Map<string, Column>();
   private readonly rows = new Map<number, number>();
@@ -80,16 +95,23 @@ export class Trials {
     this.fill(this.status, table.status, rows, (status) => STATUS_CODE[status as Status] ?? 0);
     this.fill(this.value, table.value, rows, toNumber);
     this.fill(this.valued, table.value, rows, (value) => (value === null || value === undefined ? 0 : 1));
+    this.fill(this.last, table.last_value, rows, toNumber);
     this.fill(this.step, table.step, rows, toNumber);
     this.fill(this.attempts, table.attempts, rows, toNumber);
     this.fill(this.running, table.running_s, rows, toNumber);
     this.fill(this.started, table.started_at, rows, toMoment);
     this.fill(this.ended, table.ended_at, rows, toMoment);
+    this.fill(this.reported, table.reported_at, rows, toMoment);
     if (table.reason) this.fillColumn(this.reason, entries(table.reason), rows);
     if (table.parameters) this.fillParameters(entries(table.parameters), rows);
     for (const [name, column] of Object.entries(table))
       if (name.startsWith("parameters.")) this.fillColumn(this.column(name.slice(11)), entries(column), rows);
     return true;
+  }
+
+  /** What a trial that has not ended has reached, which may be NaN; null where it has ended or reached nothing. */
+  soFar(row: number): number | null {
+    return ENDED.has(this.statusOf(row)) || Number.isNaN(this.step[row]) ? null : this.last[row];
   }
 
   ranFor(row: number, now: number): number {
@@ -133,8 +155,7 @@ export class Trials {
   }
 
   private grow(size: number): void {
-    for (const name of ["number", "value", "step", "attempts", "started", "ended", "running"] as const)
-      this[name] = grown(this[name], size);
+    for (const name of NUMBERS) this[name] = grown(this[name], size);
     for (const name of ["status", "valued"] as const) {
       const bigger = new Uint8Array(size);
       bigger.set(this[name]);

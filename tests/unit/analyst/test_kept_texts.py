@@ -7,11 +7,12 @@ import math
 import random
 from typing import Any
 
-from tests.builders import EXPERIMENT_ID, START, a_trial
+from tests.builders import EXPERIMENT_ID, START, a_metric, a_trial
 from tests.unit.analyst.test_kept_trials import a_store, put, settled
 from tuner_service.analyst.kept_texts import BYTES_KEPT, STRETCH, KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
 from tuner_service.analyst.table import TABLE_COLUMNS, TableQuestion, table_json
+from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import TrialStatus
 
 COLUMNS = (*TABLE_COLUMNS, "parameters.*", "final.*")
@@ -45,6 +46,7 @@ def test_what_is_kept_and_what_is_written_anew_are_the_same() -> None:
                 if number % 2 or number not in taken
             ),
         )
+        store.commit(Changes(metrics=[a_metric(number=chance.choice(some), sequence=round_ + 1, at=START)]))
         trials.refresh(lambda: None)
         now = START + round_
         assert told(trials, texts, now=now) == told(trials, KeptTexts(trials), now=now)

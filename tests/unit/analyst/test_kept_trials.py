@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import EXPERIMENT_ID, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, START, a_metric, a_trial, an_experiment
 from tests.memory_store import MemoryQueries, MemoryStore
 from tuner_service.analyst import kept_trials
 from tuner_service.analyst.kept_trials import KeptTrials
@@ -73,6 +73,17 @@ def test_a_revision_tells_what_changed_after_it() -> None:
     assert refreshed(kept) == [3]
     assert kept.since(first) == [1, 2]
     assert kept.since(kept.revision) == []
+
+
+def test_a_report_of_anything_is_a_change_to_see() -> None:
+    store = a_store(settled(1), a_trial(number=2, started_at=START), a_trial(number=3, started_at=START))
+    kept = KeptTrials(store.queries, EXPERIMENT_ID)
+    refreshed(kept)
+    store.commit(
+        Changes(metrics=[a_metric(number=2, values={"aside": 1.0}, first=False, objective=None, at=START + 7)])
+    )
+    assert refreshed(kept) == [2]
+    assert [entry.reported_at for entry in kept.entries] == [None, START + 7, None]
 
 
 def test_that_a_trial_was_told_to_its_tuner_is_no_change_to_see() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import START, a_trial, an_experiment
+from tests.builders import START, a_metric, a_trial, an_experiment
 from tests.memory_store import MemoryStore
 from tuner_service.analyst.kept_texts import KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
@@ -17,14 +17,17 @@ from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.trial import Trial, TrialStatus
 from tuner_service.service.questions import EXACT_DIGITS, TABLE_WIDTH
-from tuner_service.service.views import moment, trial_view
+from tuner_service.service.views import moment, plain, trial_view
 
 NOW = START + 100
 NESTED = {"lr": 0.125, "layer": {"_name": "conv", "kernel": 3}}
+REPORTS = [a_metric(number=number, at=START + 88.25) for number in (1, 3)]  # the first of these trials has ended
 TRIALS = [
     a_trial(number=1, value=0.1, last_step=3, last_metrics={"loss": 1.0}, started_at=START, ended_at=START + 0.0625),
     a_trial(number=2, value=math.nan, parameters={"a": math.inf, "text": 'NaN " \u2028', "nested": {"b": [1, None]}}),
-    a_trial(number=3, status=TrialStatus.RUNNING, started_at=START + 0.5, value=None, retry_of=1, source="retry"),
+    a_trial(
+        number=3, status=TrialStatus.RUNNING, started_at=START + 0.5, last_value=math.nan, retry_of=1, source="retry"
+    ),
     a_trial(number=4, status=TrialStatus.STOPPING, started_at=START, running_s=3.00049, attempts=2, value=-math.inf),
     a_trial(number=5, value=1e300, running_s=1e-9, parameters={}),
     a_trial(number=6, value=0.123456789, parameters=NESTED, final={"loss": 0.123456789}),
@@ -34,7 +37,11 @@ TRIALS = [
 def kept(trials: list[Trial]) -> KeptTrials:
     store, experiment = MemoryStore(), an_experiment()
     store.commit(
-        Changes(experiments={experiment.id: experiment}, trials={(t.experiment_id, t.number): t for t in trials})
+        Changes(
+            experiments={experiment.id: experiment},
+            trials={(t.experiment_id, t.number): t for t in trials},
+            metrics=[report for report in REPORTS if report.number in {t.number for t in trials}],
+        )
     )
     found = KeptTrials(store.queries, experiment.id)
     found.refresh(lambda: None)
@@ -58,15 +65,19 @@ def decoded(column: Any) -> list[Any]:
 
 def test_every_cell_is_what_the_trials_own_view_says() -> None:
     found = table(TRIALS, *TABLE_COLUMNS)["columns"]
-    views = [trial_view(trial, now=NOW) for trial in TRIALS]
+    told = {3: START + 88.25}
+    views = [trial_view(trial, now=NOW, reported_at=told.get(trial.number)) for trial in TRIALS]
     for trial, view in zip(TRIALS, views, strict=True):
         view["step"] = view["last"] and view["last"]["step"]
+        view["last_value"] = plain(trial.last_value)
+        view["silent_s"] = 11.75 if trial.number in told else None
         view["started_s"] = None if trial.started_at is None else round(trial.started_at - START, 3)
         view["ended_s"] = None if trial.ended_at is None else round(trial.ended_at - START, 3)
     assert {name: decoded(column) for name, column in found.items()} == {
         column: [view[column] for view in views] for column in TABLE_COLUMNS
     }
     assert found["started_at"][0] == moment(START)
+    assert found["reported_at"][2] == moment(START + 88.25)
 
 
 def test_no_trials_are_empty_columns() -> None:

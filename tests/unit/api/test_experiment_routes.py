@@ -317,6 +317,7 @@ def test_what_runs_now_is_shown_with_its_process_and_its_last_report(api: ApiSer
             "devices": [{"uuid": "g0", "share": 0.5}],
             "step": 3,
             "value": 0.5,
+            "reported_at": None,
         }
     ]
 

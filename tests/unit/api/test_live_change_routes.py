@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
-from tests.builders import a_metric, a_trial
+from tests.builders import START, a_metric, a_trial
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ExperimentCreated, OutcomesImported
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service.live_changes import LiveChanges
+from tuner_service.service.views import moment
 
 NARROW = {"lr": {"_type": "uniform", "_value": [0.001, 0.002]}}
 
@@ -419,8 +420,11 @@ def test_trials_are_exported_as_a_table_with_a_column_for_each_parameter(api: Ap
 
 
 def test_exported_objects_are_those_of_the_list(api: ApiService, path: str) -> None:
-    with_trials(api, path, {"status": TrialStatus.SUCCEEDED, "value": math.inf}, {"status": TrialStatus.FAILED})
+    going = {"status": TrialStatus.RUNNING, "started_at": START}
+    with_trials(api, path, {"status": TrialStatus.SUCCEEDED, "value": math.inf}, {"status": TrialStatus.FAILED}, going)
+    api.store.commit(Changes(metrics=[a_metric(experiment_id=path.rpartition("/")[2], number=3, at=START + 5)]))
     listed = api.client.get(f"{path}/trials").json()["items"]
+    assert listed[2]["reported_at"] == moment(START + 5)
 
     as_json = api.client.get(f"{path}/export?format=json").json()
     as_lines = [json.loads(line) for line in api.client.get(f"{path}/export?format=jsonl").text.splitlines()]

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.api_service import ApiService, a_body, an_api_service
-from tests.builders import a_checkpoint, a_metric, a_trial, an_attempt
+from tests.builders import START, a_checkpoint, a_metric, a_trial, an_attempt
 from trials.wire.messages import LogChunk
 from trials.wire.records import ExitCause, ExitRecord
 from tuner_service.api.routes import experiments as experiment_routes
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import Attempt, AttemptStatus, Part, PartState, TrialReason, TrialStatus
+from tuner_service.service.views import moment
 
 LISTED_FIELDS = "number id status reason parameters source final last attempts retry_of started_at ended_at running_s"
 
@@ -41,6 +42,8 @@ def experiment(api: ApiService) -> str:
             value=0.9 if is_done else None,
             last_step=2,
             last_metrics={"accuracy": math.nan},
+            started_at=START,
+            ended_at=None if status is TrialStatus.RUNNING else START + 9,
             attempts=1,
             parameters={"lr": 0.01, "fast": True},
         )
@@ -77,6 +80,18 @@ def test_the_list_of_trials_has_the_fields_that_programs_rely_on(api: ApiService
     assert items[0]["id"] == f"{experiment}/1"
     assert items[0]["final"] == {"accuracy": 0.9}
     assert items[0]["last"] == {"step": 2, "metrics": {"accuracy": "NaN"}}
+
+
+def test_a_trial_that_has_not_ended_says_when_it_reported_the_last_time(api: ApiService, experiment: str) -> None:
+    reports = [a_metric(experiment_id=experiment, number=3, sequence=n, step=n, at=START + n) for n in (1, 2)]
+    api.store.commit(Changes(metrics=reports))
+
+    items = api.client.get(f"/api/v1/experiments/{experiment}/trials").json()["items"]
+    running = api.client.get(f"/api/v1/trials/{experiment}/3").json()
+    (attempt,) = api.client.get(f"/api/v1/experiments/{experiment}").json()["running"]
+
+    assert [trial["reported_at"] for trial in items] == [None, None, moment(START + 2)]
+    assert running["reported_at"] == attempt["reported_at"] == moment(START + 2)
 
 
 def test_the_list_of_trials_can_be_narrowed_and_paged(api: ApiService, experiment: str) -> None:

@@ -17,6 +17,7 @@ from tuner_service.cli.output.progress import (
 )
 from tuner_service.cli.output.tables import (
     Column,
+    ago_text,
     clip,
     curve,
     duration_text,
@@ -29,6 +30,7 @@ from tuner_service.cli.output.tables import (
 )
 from tuner_service.cli.verbs import sessions, start
 from tuner_service.cli.verbs.best import best_text
+from tuner_service.cli.verbs.trials import trials_text
 
 ROWS = [{"id": "a", "n": 1, "inner": {"x": 1.5}, "list": [1, 2]}, {"id": "b", "n": 22, "inner": {}, "list": []}]
 COLUMNS = (Column(title="ID", text=lambda r: r["id"]), Column(title="N", text=lambda r: str(r["n"]), right=True))
@@ -85,6 +87,24 @@ def test_numbers_have_six_digits(value: Any, text: str) -> None:
 )
 def test_durations_are_short(seconds: float | None, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0.0, "0s ago"), (12.9, "12s ago"), (61, "1m ago"), (7_199, "1h ago"), (200_000, "2d ago")],
+)
+def test_how_long_ago_something_was_is_told_in_one_unit(seconds: float | None, text: str) -> None:
+    assert ago_text(seconds) == text
+
+
+def test_a_table_of_trials_tells_what_one_that_runs_has_reached_and_when_it_said_so() -> None:
+    page = [[1, 2], ["succeeded", "running"], ["final_metric", "launched"], [0.25, None], [0.3, 0.5], [9, 3], [1, 1],
+            [60.0, 30.5], [None, 12.4], [{"lr": 0.1}, {"lr": 0.2}]]  # fmt: skip
+    assert trials_text([page]).splitlines() == [
+        "NUMBER  STATUS     REASON        VALUE  LAST  STEP  ATTEMPTS  RUNNING  REPORTED  PARAMETERS",
+        "     1  succeeded  final_metric   0.25   0.3     9         1    1m00s         -  lr=0.1",
+        "     2  running    launched          -   0.5     3         1      30s   12s ago  lr=0.2",
+    ]
 
 
 def test_parameters_stand_on_one_line() -> None:

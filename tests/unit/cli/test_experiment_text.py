@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.builders import START, a_spec, a_trial, an_attempt, an_experiment
 from trials.wire.inputs import Input, InputField, InputItem
 from tuner_service.cli.output.descriptions import experiment_text, trial_text
+from tuner_service.cli.output.tables import moment_text
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialOutput
 from tuner_service.service.views import experiment_detail_view, trial_detail_view
@@ -46,6 +47,17 @@ def test_what_a_trial_used_over_time_is_a_line_for_memory_and_one_for_cores() ->
     assert "cores   ▁▄█  1.25 on average\n" in text
     assert "over 4.0s, 3 processes at most\n" in text
     assert "nothing was measured" in trial_text(view | {"resources": []})
+
+
+def test_what_runs_says_when_it_reported_the_last_time() -> None:
+    trial, told = a_trial(last_value=0.5, last_step=3), START - 7
+    view = trial_detail_view(trial, now=START, attempts=[], spec=a_spec(), reported_at=told) | {"checkpoints": []}
+    assert f"reported  {moment_text(view['reported_at'])}\n" in trial_text(view)
+    assert "reported" not in trial_text(view | {"reported_at": None})
+    running = [(trial, an_attempt()), (a_trial(number=2), an_attempt(number=2))]
+    whole = experiment_detail_view(an_experiment(), now=START, best=None, running=running, reported_at={1: told})
+    assert f"step 3, 0.5, last report {moment_text(view['reported_at'])}\n" in experiment_text(whole)
+    assert "trial 2, attempt 1, running, process -, step -, -\n" in experiment_text(whole)
 
 
 def test_the_parameter_that_makes_trials_fail_is_shown() -> None:

@@ -16,6 +16,7 @@ from tuner_service.api.described.parts import (
     Next,
     Number,
     Parameters,
+    Reported,
     SearchSpace,
     Seconds,
     Shown,
@@ -141,6 +142,7 @@ class Running(Shown):
     devices: list[Held]
     step: Annotated[int | None, Field(examples=[30])]
     value: Number | None
+    reported_at: Reported
 
 
 class TrialForm(Shown):

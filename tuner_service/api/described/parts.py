@@ -29,6 +29,13 @@ class Mark(StrEnum):
 
 Number = float | Mark
 Moment = Annotated[str, Field(description="RFC 3339, UTC", examples=["2026-11-22T10:00:00.000Z"])]
+Reported = Annotated[
+    str | None,
+    Field(
+        description="RFC 3339, UTC: when the trial last reported anything; null before that, and once it has ended",
+        examples=["2026-11-22T10:00:00.000Z"],
+    ),
+]
 Seconds = Annotated[float, Field(description="seconds", examples=[12.5])]
 ExperimentId = Annotated[str, Field(examples=["8f3k2"])]
 TrialId = Annotated[str, Field(description="experiment and number", examples=["8f3k2/12"])]

@@ -16,6 +16,7 @@ from tuner_service.api.described.parts import (
     Next,
     Number,
     Parameters,
+    Reported,
     Seconds,
     Shown,
     TrialId,
@@ -72,6 +73,7 @@ class Trial(Shown):
     started_at: Moment | None
     ended_at: Moment | None
     running_s: Seconds
+    reported_at: Reported
     metrics: Annotated[list[Report] | None, Field(description="where `metrics` was asked for", examples=[None])] = None
 
 

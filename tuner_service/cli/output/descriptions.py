@@ -62,12 +62,16 @@ def experiment_text(view: Row) -> str:
         lines.append("\nrunning now\n")
         lines += [
             f"  trial {a['number']}, attempt {a['attempt']}, {a['status']}, process {a['pid'] or '-'}, "
-            f"step {number_text(a['step'])}, {number_text(a['value'])}\n"
+            f"step {number_text(a['step'])}, {number_text(a['value'])}{_reported_text(a)}\n"
             for a in view["running"]
         ]
     if view["detail"]:
         lines.append(f"\n{view['detail'].rstrip()}\n")
     return "".join(lines)
+
+
+def _reported_text(attempt: Row) -> str:
+    return f", last report {moment_text(attempt['reported_at'])}" if attempt["reported_at"] else ""
 
 
 def inputs_shown(inputs: Row) -> dict[str, str]:
@@ -143,6 +147,7 @@ def trial_text(view: Row) -> str:
         "value": number_text(view["value"]),
         "final": parameters_text(view["final"]) or "-",
         "last": "-" if not view["last"] else f"step {last['step']}: {parameters_text(last['metrics'])}",
+        "reported": moment_text(view["reported_at"]) if view["reported_at"] else None,
         "started": moment_text(view["started_at"]),
         "ended": moment_text(view["ended_at"]),
         "running": duration_text(view["running_s"]),

@@ -16,6 +16,7 @@ from tuner_service.cli.output.streams import print_for_programs
 Row = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
 MAX_CELL = 60
+AGO_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,14 @@ def duration_text(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def ago_text(seconds: float | None) -> str:
+    """How long ago something was: in the largest unit alone, as the page says it."""
+    if seconds is None:
+        return "-"
+    size, unit = next((one for one in AGO_UNITS if seconds >= one[0]), AGO_UNITS[-1])
+    return f"{seconds // size:.0f}{unit} ago"
 
 
 def moment_text(moment: str | None) -> str:

@@ -11,6 +11,7 @@ from tuner_service.cli.context import connected, resolve_experiment, settings_of
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.cli.output.repeating import repeated
 from tuner_service.cli.output.tables import (
+    ago_text,
     aligned_columns,
     duration_text,
     number_text,
@@ -18,12 +19,16 @@ from tuner_service.cli.output.tables import (
     print_rows,
 )
 
-TRIAL_COLUMNS = ("number", "status", "reason", "value", "step", "attempts", "running_s", "parameters")
-TRIAL_TITLES = ("NUMBER", "STATUS", "REASON", "VALUE", "STEP", "ATTEMPTS", "RUNNING", "PARAMETERS")
-TRIAL_TEXTS: tuple[Callable[[Any], str], ...] = (
-    str, str, str, number_text, number_text, str, duration_text, parameters_begin,
+TRIAL_COLUMNS = (
+    "number", "status", "reason", "value", "last_value", "step", "attempts", "running_s", "silent_s", "parameters",
 )  # fmt: skip
-TRIAL_RIGHT = (True, False, False, True, True, True, True, False)
+TRIAL_TITLES = (
+    "NUMBER", "STATUS", "REASON", "VALUE", "LAST", "STEP", "ATTEMPTS", "RUNNING", "REPORTED", "PARAMETERS",
+)  # fmt: skip
+TRIAL_TEXTS: tuple[Callable[[Any], str], ...] = (
+    str, str, str, number_text, number_text, number_text, str, duration_text, ago_text, parameters_begin,
+)  # fmt: skip
+TRIAL_RIGHT = (True, False, False, True, True, True, True, True, True, False)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,62 @@
+"""When a trial reported the last time is found by one look, however much it has reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from tests.builders import EXPERIMENT_ID, START, StillClock, a_metric, a_trial, an_experiment
+from tuner_service.dispatcher.changes import Changes
+from tuner_service.storage.engine import open_store
+from tuner_service.storage.sql_queries import SqlQueries
+
+FEW, MANY = 2, 2_000  # reports of a trial
+
+
+def steps_of(queries: SqlQueries, read: Callable[[], object]) -> int:
+    """How many instructions of its machine SQLite needs for ``read``."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with queries.reading() as connection:
+        raw = connection.connection.dbapi_connection
+        assert raw is not None
+        raw.set_progress_handler(count, 1)
+        try:
+            read()
+        finally:
+            raw.set_progress_handler(None, 0)
+    return steps
+
+
+def test_a_trial_with_many_reports_costs_no_more_than_one_with_few(tmp_path: Path) -> None:
+    reports = {1: FEW, 2: MANY}
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+        trials = {(EXPERIMENT_ID, number): a_trial(number=number, started_at=START) for number in reports}
+        rows = [
+            a_metric(number=number, sequence=sequence, step=sequence, at=START + sequence)
+            for number, count in reports.items()
+            for sequence in range(1, count + 1)
+        ]
+        store.commit(Changes(experiments={EXPERIMENT_ID: an_experiment()}, trials=trials, metrics=rows))
+        queries = store.queries
+
+        assert queries.reported_at(EXPERIMENT_ID, [1, 2]) == {1: START + FEW, 2: START + MANY}
+        for read in (queries.reported_at, queries.entries_of):
+            few, many = (steps_of(queries, lambda n=number, r=read: r(EXPERIMENT_ID, [n])) for number in reports)  # type: ignore[misc]
+            assert 0 < many <= few + FEW
+
+
+def test_of_trials_that_have_ended_no_report_is_looked_at(tmp_path: Path) -> None:
+    going, ended = a_trial(started_at=START), a_trial(started_at=START, ended_at=START + 1)
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+        steps = []
+        for trial in (going, ended):
+            store.commit(Changes(experiments={EXPERIMENT_ID: an_experiment()}, trials={(EXPERIMENT_ID, 1): trial}))
+            steps.append(steps_of(store.queries, lambda: store.queries.trial_entries(EXPERIMENT_ID)))
+        assert steps[1] < steps[0]
