@@ -20,7 +20,7 @@ from tuner_service.service.inputs import inputs_view
 from tuner_service.service.views import View, moment, plain, trial_view
 
 TRIALS_PAGE = 1_000
-METRICS_PAGE = 10_000
+METRICS_PAGE = 1_000  # reports; each may have as many values
 CHUNK_BYTES = 64 << 10  # of text that is sent at a time
 PLAIN_FIELDS = (
     "number", "id", "status", "reason", "message", "source", "retry_of", "value", "attempts",

@@ -12,10 +12,10 @@ from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import START, a_checkpoint, a_metric, a_trial, an_attempt
 from trials.wire.messages import LogChunk
 from trials.wire.records import ExitCause, ExitRecord
-from tuner_service.api.routes import experiments as experiment_routes
 from tuner_service.client import Client
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.trial import Attempt, AttemptStatus, Part, PartState, TrialReason, TrialStatus
+from tuner_service.service import report_pages
 from tuner_service.service.views import moment
 
 LISTED_FIELDS = "number id status reason parameters source final last attempts retry_of started_at ended_at running_s"
@@ -120,7 +120,7 @@ def test_the_list_of_trials_carries_every_report_when_asked(api: ApiService, exp
 def test_a_page_of_trials_with_their_reports_ends_where_it_has_many(
     api: ApiService, experiment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment_routes, "VALUES_OF_PAGE", 5)
+    monkeypatch.setattr(report_pages, "VALUES_OF_PAGE", 5)
     path = f"/api/v1/experiments/{experiment}/trials?metrics=true"
 
     first = api.client.get(path).json()
@@ -147,6 +147,19 @@ def test_metrics_are_paged_in_the_order_in_which_they_were_reported(api: ApiServ
     second = api.client.get(f"{place}?limit=2&cursor={first['next']}").json()
 
     assert [metric["step"] for metric in first["items"] + second["items"]] == [1, 2, None]
+    assert second["next"] is None
+
+
+def test_a_page_of_reports_ends_where_those_have_many_values(
+    api: ApiService, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_pages, "VALUES_OF_PAGE", 3)
+    place = f"/api/v1/trials/{experiment}/1/metrics"
+
+    first = api.client.get(place).json()
+    second = api.client.get(f"{place}?cursor={first['next']}").json()
+
+    assert [[metric["step"] for metric in page["items"]] for page in (first, second)] == [[1, 2], [None]]
     assert second["next"] is None
 
 

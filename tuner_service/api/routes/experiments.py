@@ -22,6 +22,7 @@ from tuner_service.api.routes.parameters import DEFAULT_WAIT_S, Cursor, Experime
 from tuner_service.dispatcher.commands import IdempotencyKey
 from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
+from tuner_service.service import report_pages
 from tuner_service.service.experiments import Creation, Services
 from tuner_service.service.retention import require_metrics
 from tuner_service.service.sought import Sought
@@ -30,7 +31,6 @@ from tuner_service.service.views import View, journal_view, metric_view
 router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
 
 METRICS_OF_TRIAL = 10_000  # reports of one trial in a list of trials; the trial's own metrics have all
-VALUES_OF_PAGE = 200_000  # reported, after which a page of such a list ends
 
 
 @router.post("", status_code=201)
@@ -221,13 +221,13 @@ def _with_metrics(services: Services, experiment_id: str, views: list[View]) -> 
     for place, view in enumerate(views, start=1):
         view["metrics"] = _metrics(services, experiment_id, view["number"])
         values += sum(len(metric["values"]) for metric in view["metrics"])
-        if values >= VALUES_OF_PAGE:
+        if values >= report_pages.VALUES_OF_PAGE:
             return views[:place]
     return views
 
 
 def _metrics(services: Services, experiment_id: str, number: int) -> list[View]:
-    rows = services.queries.metrics(experiment_id, number, limit=METRICS_OF_TRIAL)
+    rows, _ = report_pages.page_of_reports(services.queries, experiment_id, number, limit=METRICS_OF_TRIAL)
     return [
         {name: value for name, value in metric_view(row).items() if name in {"attempt", "step", "values"}}
         for row in rows

@@ -27,6 +27,7 @@ from tuner_service.api.routes.parameters import (
 )
 from tuner_service.service.digests import DIGEST_PREFIX
 from tuner_service.service.parts import Printed
+from tuner_service.service.report_pages import page_of_reports
 from tuner_service.service.resource_samples import resources_view
 from tuner_service.service.retention import require_metrics
 from tuner_service.service.views import checkpoint_view, metric_view
@@ -90,10 +91,9 @@ def read_metrics(
     with services.queries.snapshot():
         services.experiments.find_trial(experiment_id, number)
         require_metrics(services.experiments.find(experiment_id))
-        rows = services.queries.metrics(experiment_id, number, after=after, limit=limit + 1)
-    last = rows[limit - 1] if len(rows) > limit else None
-    following = make_cursor(f"{last.attempt}.{last.sequence}") if last else None
-    return json_response({"items": [metric_view(row) for row in rows[:limit]], "next": following})
+        rows, goes_on = page_of_reports(services.queries, experiment_id, number, after=after, limit=limit)
+    following = make_cursor(f"{rows[-1].attempt}.{rows[-1].sequence}") if goes_on else None
+    return json_response({"items": [metric_view(row) for row in rows], "next": following})
 
 
 @router.get("/checkpoints")
