@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args, get_origin
+import re
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from fastapi import Depends
 from fastapi.routing import APIRoute
@@ -21,17 +22,16 @@ def services_of(connection: HTTPConnection) -> Services:
 async def refuse_unknown_query(connection: HTTPConnection) -> None:
     """A parameter that means nothing here is a mistake: with `?state=failed` one would be given all trials.
 
-    So is one that stands twice where one is taken: the other would be passed over in silence.
+    So is one that stands twice where one is taken: the other would be passed over in silence; and a number that is
+    written otherwise than in digits, which Python reads where others do not (`1_0`, ` 1`).
     """
     if not connection.scope["query_string"]:
         return
     route = connection.scope.get("route")
     if not isinstance(route, APIRoute):
         return
-    several = {
-        parameter.alias: _takes_several(parameter.field_info.annotation) for parameter in route.dependant.query_params
-    }
-    known = sorted(several)
+    annotations = {parameter.alias: parameter.field_info.annotation for parameter in route.dependant.query_params}
+    known = sorted(annotations)
     faults = [
         Fault(pointer=f"/query/{name:.100}", message=f"no such parameter; known: {', '.join(known) or 'none'}")
         for name in connection.query_params
@@ -41,10 +41,35 @@ async def refuse_unknown_query(connection: HTTPConnection) -> None:
     faults += [
         Fault(pointer=f"/query/{name}", message=f"stands {given.count(name)} times; it takes one value")
         for name in known
-        if given.count(name) > 1 and not several[name]
+        if given.count(name) > 1 and not _takes_several(annotations[name])
+    ]
+    faults += [
+        Fault(pointer=f"/query/{name}", message=f"should be {form.name} in digits, not {text!r:.100}")
+        for name, text in connection.query_params.items()
+        if name in annotations and (form := _form_of(annotations[name])) and not form.pattern.fullmatch(text)
     ]
     if faults:
         raise InputError(faults)
+
+
+class NumberForm(NamedTuple):
+    """How a number may be written in an address."""
+
+    name: str
+    pattern: re.Pattern[str]
+
+
+WHOLE_NUMBER = NumberForm("a whole number", re.compile("-?[0-9]+"))
+_FORMS = {
+    int: WHOLE_NUMBER,
+    float: NumberForm("a number", re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")),
+}
+
+
+def _form_of(annotation: Any) -> NumberForm | None:
+    """None where it takes no number."""
+    parts = (annotation, *get_args(annotation))
+    return next((_FORMS[part] for part in parts if part in (int, float)), None)
 
 
 def _takes_several(annotation: Any) -> bool:

@@ -236,6 +236,37 @@ def test_a_query_parameter_that_takes_one_value_is_refused_when_it_stands_twice(
     assert api.client.get("/api/v1/experiments?status=running&status=failed&tag=a&tag=b").status_code == 200
 
 
+@pytest.mark.parametrize("text", ["1_0", "%2B1", "+1", "%201", "1%20", "1.0", "%EF%BC%91", "0x1", "", "1_"])
+def test_a_number_of_an_address_stands_in_digits(api: ApiService, text: str) -> None:
+    experiment_id = api.create()
+    for path, name in (
+        (f"{EXPERIMENTS}?limit=", "limit"),
+        (f"{EXPERIMENTS}/{experiment_id}/table?digits=", "digits"),
+        (f"/api/v1/trials/{experiment_id}/1/logs?rank=", "rank"),
+    ):
+        answer = api.client.get(path + text)
+        assert answer.status_code == 422, path
+        assert [error["pointer"] for error in answer.json()["errors"]] == [f"/query/{name}"]
+        assert "a whole number in digits, not " in answer.json()["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("text", ["1_0", "%2B1", "%201", "1.0", "%EF%BC%91"])
+@pytest.mark.parametrize("query", ["", "?timeout=1"])  # an address without a query is answered by a way of its own
+def test_a_number_of_a_path_stands_in_digits(api: ApiService, text: str, query: str) -> None:
+    answer = api.client.get(f"/api/v1/trials/{api.create()}/{text}{query}")
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [{"pointer": "/path/number", "detail": "should be a whole number in digits"}]
+
+
+def test_a_time_of_an_address_may_have_a_fraction_and_an_exponent(api: ApiService) -> None:
+    path = f"{EXPERIMENTS}/{api.create()}?wait_for=ended&timeout="
+
+    assert [api.client.get(path + text).status_code for text in ("0", "0.01", ".01", "1e-2", "1_0", "nan")] == [
+        200, 200, 200, 200, 422, 422,
+    ]  # fmt: skip
+
+
 def test_every_route_refuses_a_query_parameter_that_it_does_not_have(api: ApiService) -> None:
     for method, path in routes(api):
         answer = api.client.request(method, f"{path}{'&' if '?' in path else '?'}nonsense=1", json={})
