@@ -9,7 +9,7 @@ import { may } from "../api/session";
 import { type ExperimentDetail, own, type SpaceRevision, type Values } from "../api/shapes";
 import { Awaited, Stale } from "../parts/awaited";
 import { faultWords } from "../parts/controls";
-import { say } from "../parts/notices";
+import { say, settled } from "../parts/notices";
 import { clock, moment } from "../state/format";
 import { rangeWords } from "../state/space";
 
@@ -99,6 +99,7 @@ function Revision({ revision, before }: { revision: SpaceRevision; before: Space
 function Editor({ id }: { id: string }) {
   const text = useSignal<string | null>(null);
   const fault = useSignal("");
+  const beginning = `the space of ${id}`;
   const tag = useRef<string | null>(null); // of the space that whoever writes has seen
   const readNewest = async (): Promise<SpaceRevision> => {
     const { body, etag } = await ask<SpaceRevision>("GET", experimentUrl(id, "/search-space"), {
@@ -110,8 +111,9 @@ function Editor({ id }: { id: string }) {
   const begin = async () => {
     try {
       text.value = JSON.stringify((await readNewest()).search_space, null, 2);
+      settled(beginning);
     } catch (error) {
-      say(asProblem(error).detail, "bad");
+      say(asProblem(error).detail, "bad", beginning);
     }
   };
   if (text.value === null)

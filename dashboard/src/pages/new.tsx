@@ -136,7 +136,7 @@ function Draft({ from }: { from: string | null }) {
     } catch (error) {
       const problem = asProblem(error);
       faults.value = problem.faults;
-      say(faultWords(problem), "bad");
+      say(faultWords(problem), "bad", actions.STARTING);
     } finally {
       busy.value = false;
     }

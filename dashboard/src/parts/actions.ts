@@ -9,18 +9,21 @@ import { say } from "./notices";
 
 /** Does it and says so; what went wrong is said too. True when it was done. */
 export async function act(work: () => Promise<unknown>, done: string, ...topics: string[]): Promise<boolean> {
+  const about = [done, ...topics].join(" ");
   try {
     await work();
-    say(done);
+    say(done, "good", about);
     return true;
   } catch (error) {
-    say(faultWords(asProblem(error)), "bad");
+    say(faultWords(asProblem(error)), "bad", about);
     return false;
   } finally {
     touch(...topics);
   }
 }
 
+/** What notices about the start of an experiment are about. */
+export const STARTING = "start";
 const underWay = new Map<string, Promise<void>>();
 
 /** Does it, unless what has that name is being done already: a double click is one click. */
@@ -62,7 +65,7 @@ export function retryFailed(id: string): Promise<void> {
 export function start(draft: Values, keys: KeyOfBody): Promise<void> {
   return once("start", async () => {
     const made = await send<ExperimentDetail>("experiments", draft, { key: keys.of(draft) });
-    say(`${made.name} has started`);
+    say(`${made.name} has started`, "good", STARTING);
     go(experimentPath(made.id));
     touch("*");
   });

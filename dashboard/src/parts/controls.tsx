@@ -142,14 +142,16 @@ export function Trouble({ problem, onAgain }: { problem: Problem; onAgain?: () =
   );
 }
 
+const COPYING = "copy";
+
 export async function copy(text: string, what = "Copied"): Promise<void> {
   try {
     // A page that was opened by plain http from elsewhere has no clipboard.
     if (navigator.clipboard) await navigator.clipboard.writeText(text);
     else if (!copyMarked(text)) throw new Error("not copied");
-    say(what);
+    say(what, "good", COPYING);
   } catch {
-    say("The browser did not let the page copy; the text can be marked by hand", "bad");
+    say("The browser did not let the page copy; the text can be marked by hand", "bad", COPYING);
   }
 }
 

@@ -4,13 +4,14 @@ import type { ComponentChildren } from "preact";
 import { readBlob } from "../api/client";
 import { asProblem } from "../api/resource";
 import { saveBlob } from "../plots/figure";
-import { say } from "./notices";
+import { say, settled } from "./notices";
 
 export async function download(path: string, name: string): Promise<void> {
   try {
     saveBlob(name, await readBlob(path));
+    settled(path);
   } catch (error) {
-    say(asProblem(error).detail, "bad");
+    say(asProblem(error).detail, "bad", path);
   }
 }
 

@@ -7,7 +7,7 @@ import { saveBlob } from "../plots/figure";
 import { bytes } from "../state/format";
 import { appended, type LogText, type Piece, pieceOf, prefixed, shownText, textOf } from "../state/log-text";
 import { Switch } from "./controls";
-import { say } from "./notices";
+import { say, settled } from "./notices";
 
 const CHUNK = 65_536;
 const MOST_CHARACTERS = 2_000_000; // kept by the page; what is before that can be downloaded
@@ -186,7 +186,8 @@ async function whole(path: (offset: number, limit?: number) => string, name: str
       offset = end;
     }
     saveBlob(name, new Blob(parts, { type: "text/plain;charset=utf-8" }));
+    settled(name);
   } catch (error) {
-    say(asProblem(error).detail, "bad");
+    say(asProblem(error).detail, "bad", name);
   }
 }
