@@ -1,7 +1,14 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { KeyOfBody, signedOut } from "../src/api/client";
 import { caller, signOut } from "../src/api/session";
-import { forgetDraft, keepDraft, keptDraft } from "../src/state/draft";
+import {
+  forgetDraft,
+  forgetWritten,
+  keepDraft,
+  keepWritten,
+  keptDraft,
+  keptWritten,
+} from "../src/state/draft";
 
 let there: Map<string, string>;
 
@@ -32,6 +39,23 @@ test("what was written and not started is there again, for who wrote it where it
   expect(keptDraft("ann", null)).toBeNull();
 });
 
+test("what else was written is there again by its name, for who wrote it, until it is sent or given up", () => {
+  keepWritten("ann", "the space of 8f3k2", { text: "{half", tag: null });
+  keepWritten("ann", "__proto__", ["whatever its name is"]);
+  expect(keptWritten("ann", "the space of 8f3k2")).toEqual({ text: "{half", tag: null });
+  expect(keptWritten("ann", "__proto__")).toEqual(["whatever its name is"]);
+  expect(keptWritten("bob", "the space of 8f3k2")).toBeUndefined();
+  expect(keptWritten("ann", "the space of 7d2h1")).toBeUndefined();
+  forgetWritten("__proto__");
+  expect(keptWritten("ann", "the space of 8f3k2")).toEqual({ text: "{half", tag: null });
+  forgetWritten("the space of 8f3k2");
+  expect(there.size).toBe(0);
+  there.set("written", "{damaged");
+  expect(keptWritten("ann", "the space of 8f3k2")).toBeUndefined();
+  keepWritten("ann", "the space of 8f3k2", 1);
+  expect(keptWritten("ann", "the space of 8f3k2")).toBe(1);
+});
+
 test("a start that had no answer is the same one after the page was read anew", () => {
   const keys = new KeyOfBody();
   const key = keys.of({ name: "x" });
@@ -44,6 +68,7 @@ test("a start that had no answer is the same one after the page was read anew", 
 
 test("who signs out leaves no draft to the next one", async () => {
   keepDraft("ann", null, written);
+  keepWritten("ann", "the space of 8f3k2", "{half");
   vi.stubGlobal("fetch", () => Promise.resolve(new Response(null, { status: 204 })));
   await signOut();
   expect(there.size).toBe(0);

@@ -340,16 +340,43 @@ def test_what_was_written_and_not_started_outlives_a_reload_and_the_session(
         text.fill("name: half written\nbudget: {")
         page.reload()
         expect(text).to_have_value(kept)
-        with shared_home.service() as service:
-            service.call("DELETE", "/api/v1/sessions")
-        token = (shared_home.home / "token").read_text().strip()
-        page.get_by_label(re.compile("Or paste a token")).fill(token)
-        page.get_by_role("button", name="Sign in").click()
+        sign_in_again(page, shared_home)
         expect(text).to_have_value(kept)
         page.get_by_role("button", name="Begin anew").click()
         expect(text).to_have_value(re.compile("my-search"))
         page.reload()
         expect(text).to_have_value(re.compile("my-search"))
+
+
+def sign_in_again(page: Page, home: Home) -> None:
+    """After every session was ended from elsewhere."""
+    with home.service() as service:
+        service.call("DELETE", "/api/v1/sessions")
+    page.get_by_label(re.compile("Or paste a token")).fill((home.home / "token").read_text().strip())
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_what_was_written_of_an_experiment_and_not_sent_outlives_the_session(window: Window) -> None:
+    page, home = open_experiment(window, "?tab=space"), window.home
+    page.get_by_role("button", name="Change the space").click()
+    space = page.get_by_label(re.compile("The whole space"))
+    space.fill('{"x": {"type"')
+    sign_in_again(page, home)
+    expect(space).to_have_value('{"x": {"type"')
+    page.get_by_role("button", name="Cancel").click()
+
+    page.get_by_role("button", name="Add trial").click()
+    page.get_by_label("x", exact=True).fill("0.123")
+    sign_in_again(page, home)
+    page.get_by_role("button", name="Add trial").click()
+    expect(page.get_by_label("x", exact=True)).to_have_value("0.123")
+    expect(page.get_by_text("This is what you had written here")).to_be_visible()
+    confirm(page, "Cancel")
+    page.get_by_role("button", name="Add trial").click()
+    expect(page.get_by_label("x", exact=True)).not_to_have_value("0.123")
+    confirm(page, "Cancel")
+    page.reload()
+    expect(page.get_by_role("button", name="Change the space")).to_be_visible()
 
 
 def test_quota_groups_are_made_changed_and_removed(ended: Window) -> None:

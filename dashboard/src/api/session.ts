@@ -1,6 +1,6 @@
 // The session of this browser: a cookie that no script can read.
 import { effect, signal } from "@preact/signals";
-import { forgetDraft } from "../state/draft";
+import { forgetAllWritten } from "../state/draft";
 import { ACCESS, ROLES } from "./access";
 import { ask, read, signedOut } from "./client";
 import { signedInNow, signedOutNow } from "./live";
@@ -14,7 +14,7 @@ export async function signIn(given: { code: string } | { token: string }): Promi
 
 export async function signOut(): Promise<void> {
   await ask("DELETE", "session");
-  forgetDraft(); // who goes leaves nothing to the next one
+  forgetAllWritten();
   caller.value = null;
   signedOutNow();
 }

@@ -12,6 +12,7 @@ import { copy, EditInPlace, faultWords, To } from "../parts/controls";
 import { Download } from "../parts/download";
 import { Begun, numberOf } from "../parts/entered";
 import { say } from "../parts/notices";
+import { AsLeft, useWritten } from "../parts/written";
 import { save } from "../plots/figure";
 import { experimentPath } from "../state/address";
 import { count } from "../state/format";
@@ -214,11 +215,22 @@ function Note({ view }: { view: ExperimentDetail }) {
   const text = useSignal<string | null>(null);
   const fault = useSignal("");
   const begun = useRef(new Begun(view.note));
+  const isAsLeft = useSignal(false);
+  const written = useWritten<{ text: string; known: string }>(`the note of ${view.id}`, (kept) => {
+    begun.current = new Begun(kept.known);
+    text.value = kept.text;
+    isAsLeft.value = true;
+  });
+  const close = () => {
+    written.forget();
+    text.value = null;
+    isAsLeft.value = false;
+  };
   const keep = async () => {
     try {
       begun.current.guard(view.note);
       await change(view.id, { note: text.value ?? "" });
-      text.value = null;
+      close();
       say("The note is kept");
     } catch (error) {
       fault.value = faultWords(asProblem(error));
@@ -255,12 +267,14 @@ function Note({ view }: { view: ExperimentDetail }) {
         void keep();
       }}
     >
+      {isAsLeft.value && <AsLeft />}
       <textarea
         aria-label="note"
         rows={8}
         value={text.value}
         onInput={(event) => {
           text.value = event.currentTarget.value;
+          written.keep({ text: text.value, known: begun.current.known });
         }}
       />
       {fault.value && (
@@ -272,12 +286,7 @@ function Note({ view }: { view: ExperimentDetail }) {
         <button type="submit" class="primary">
           Save
         </button>
-        <button
-          type="button"
-          onClick={() => {
-            text.value = null;
-          }}
-        >
+        <button type="button" onClick={close}>
           Cancel
         </button>
       </div>

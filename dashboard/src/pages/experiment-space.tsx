@@ -10,6 +10,7 @@ import { type ExperimentDetail, own, type SpaceRevision, type Values } from "../
 import { Awaited, Stale } from "../parts/awaited";
 import { faultWords } from "../parts/controls";
 import { say, settled } from "../parts/notices";
+import { AsLeft, useWritten } from "../parts/written";
 import { clock, moment } from "../state/format";
 import { rangeWords } from "../state/space";
 
@@ -100,6 +101,12 @@ function Editor({ id }: { id: string }) {
   const text = useSignal<string | null>(null);
   const fault = useSignal("");
   const beginning = `the space of ${id}`;
+  const isAsLeft = useSignal(false);
+  const written = useWritten<{ text: string; tag: string | null }>(beginning, (kept) => {
+    tag.current = kept.tag; // where the space is another one now, saving says so
+    text.value = kept.text;
+    isAsLeft.value = true;
+  });
   const tag = useRef<string | null>(null); // of the space that whoever writes has seen
   const readNewest = async (): Promise<SpaceRevision> => {
     const { body, etag } = await ask<SpaceRevision>("GET", experimentUrl(id, "/search-space"), {
@@ -122,6 +129,12 @@ function Editor({ id }: { id: string }) {
         Change the space
       </button>
     );
+  const close = () => {
+    written.forget();
+    text.value = null;
+    fault.value = "";
+    isAsLeft.value = false;
+  };
   const save = async () => {
     fault.value = "";
     try {
@@ -131,7 +144,7 @@ function Editor({ id }: { id: string }) {
         ifMatch: tag.current,
       });
       say("This space holds for every suggestion from now on");
-      text.value = null;
+      close();
       touch(id);
     } catch (error) {
       fault.value =
@@ -139,6 +152,7 @@ function Editor({ id }: { id: string }) {
       if (asProblem(error).status !== 412) return;
       touch(id);
       await readNewest().catch(() => undefined); // without it, saving is refused again
+      written.keep({ text: text.value ?? "", tag: tag.current });
       fault.value =
         "the space was changed after you began: the one above is searched now; saving again puts yours in its place";
     }
@@ -151,6 +165,7 @@ function Editor({ id }: { id: string }) {
         void save();
       }}
     >
+      {isAsLeft.value && <AsLeft />}
       <label for="space-text">
         The whole space, as JSON. What was tried before is kept, and used where it still fits.
       </label>
@@ -163,6 +178,7 @@ function Editor({ id }: { id: string }) {
         aria-invalid={fault.value !== ""}
         onInput={(event) => {
           text.value = event.currentTarget.value;
+          written.keep({ text: text.value, tag: tag.current });
         }}
       />
       {fault.value && (
@@ -174,13 +190,7 @@ function Editor({ id }: { id: string }) {
         <button type="submit" class="primary">
           Search this space from now on
         </button>
-        <button
-          type="button"
-          onClick={() => {
-            text.value = null;
-            fault.value = "";
-          }}
-        >
+        <button type="button" onClick={close}>
           Cancel
         </button>
       </div>

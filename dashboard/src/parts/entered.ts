@@ -36,7 +36,7 @@ export function lastingOf(text: string): number | string | null {
 
 /** What somebody began to change: where it has become another meanwhile, saving says so once, and then is meant so. */
 export class Begun {
-  constructor(private known: string) {}
+  constructor(public known: string) {}
 
   /** Raises a Problem where `now` is not what was known. */
   guard(now: string): void {

@@ -11,6 +11,7 @@ import { Awaited } from "./awaited";
 import { faultWords } from "./controls";
 import { Dialog } from "./dialog";
 import { numberOf } from "./entered";
+import { AsLeft, useWritten } from "./written";
 
 const ADDING = "Add a trial of your own";
 
@@ -66,6 +67,20 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
     Object.fromEntries(forms.map((form) => [form.name, written(own(begun, form.name))])),
   );
   const outside = useSignal(false);
+  const isAsLeft = useSignal(false);
+  const entry = useWritten<{ values: Record<string, string>; outside: boolean }>(
+    `a trial of ${view.id}`,
+    (kept) => {
+      values.value = { ...values.value, ...kept.values };
+      outside.value = kept.outside;
+      isAsLeft.value = true;
+    },
+  );
+  const keep = () => entry.keep({ values: values.value, outside: outside.value });
+  const close = () => {
+    entry.forget();
+    onClose();
+  };
   const problem = useSignal<Problem | null>(null);
   const busy = useSignal(false);
   const add = async () => {
@@ -73,7 +88,7 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
     busy.value = true;
     try {
       await actions.addTrial(view.id, givenOf(forms, values.value), outside.value);
-      onClose();
+      close();
     } catch (error) {
       problem.value = asProblem(error);
     } finally {
@@ -87,11 +102,12 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
   const others =
     problem.value?.faults.filter((fault) => !forms.some((form) => faultOf(form.name) === fault.detail)) ?? [];
   return (
-    <Dialog title={ADDING} onClose={onClose}>
+    <Dialog title={ADDING} onClose={close}>
       <p class="muted">
         It uses none of the budget, and the tuner learns what it comes to.
-        {view.best && " The fields begin with the best parameters."}
+        {view.best && !isAsLeft.value && " The fields begin with the best parameters."}
       </p>
+      {isAsLeft.value && <AsLeft />}
       <form
         class="fields"
         onSubmit={(event) => {
@@ -107,6 +123,7 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
             fault={faultOf(form.name)}
             onInput={(text) => {
               values.value = { ...values.value, [form.name]: text };
+              keep();
             }}
           />
         ))}
@@ -116,6 +133,7 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
             checked={outside.value}
             onChange={(event) => {
               outside.value = event.currentTarget.checked;
+              keep();
             }}
           />{" "}
           outside the search space, too
@@ -128,7 +146,7 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
           </p>
         )}
         <div class="dialog-actions">
-          <button type="button" onClick={onClose}>
+          <button type="button" onClick={close}>
             Cancel
           </button>
           <button type="submit" class="primary" disabled={busy.value}>
@@ -200,6 +218,14 @@ export function cloneOf(name: string, trials: string, seed: string): Values {
   return body;
 }
 
+/** What stands in its fields, and what it was asked for with. */
+interface Cloned {
+  name: string;
+  trials: string;
+  seed: string;
+  asked: [string, string];
+}
+
 export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose(): void }) {
   const name = useSignal(view.name);
   const seed = useSignal("");
@@ -207,12 +233,28 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
   const fault = useSignal("");
   const busy = useSignal(false);
   const keys = useMemo(() => new KeyOfBody(), []);
+  const isAsLeft = useSignal(false);
+  const entry = useWritten<Cloned>(`a clone of ${view.id}`, (kept) => {
+    name.value = kept.name;
+    trials.value = kept.trials;
+    seed.value = kept.seed;
+    keys.last = kept.asked;
+    isAsLeft.value = true;
+  });
+  const keep = () =>
+    entry.keep({ name: name.value, trials: trials.value, seed: seed.value, asked: keys.last });
+  const close = () => {
+    entry.forget();
+    onClose();
+  };
   const start = async () => {
     fault.value = "";
     busy.value = true;
     try {
-      await actions.clone(view.id, cloneOf(name.value, trials.value, seed.value), keys);
-      onClose();
+      const sent = actions.clone(view.id, cloneOf(name.value, trials.value, seed.value), keys);
+      keep(); // with its key: where no answer comes, it is sent again as the same
+      await sent;
+      close();
     } catch (error) {
       fault.value = faultWords(asProblem(error));
     } finally {
@@ -220,8 +262,9 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
     }
   };
   return (
-    <Dialog title={`Clone ${view.name}`} onClose={onClose}>
+    <Dialog title={`Clone ${view.name}`} onClose={close}>
       <p class="muted">The same code and settings, the newest search space, no results, and another seed.</p>
+      {isAsLeft.value && <AsLeft />}
       <form
         class="fields"
         onSubmit={(event) => {
@@ -236,6 +279,7 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
             value={name.value}
             onInput={(event) => {
               name.value = event.currentTarget.value;
+              keep();
             }}
           />
         </div>
@@ -247,6 +291,7 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
             value={trials.value}
             onInput={(event) => {
               trials.value = event.currentTarget.value;
+              keep();
             }}
           />
         </div>
@@ -259,6 +304,7 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
             value={seed.value}
             onInput={(event) => {
               seed.value = event.currentTarget.value;
+              keep();
             }}
           />
         </div>
@@ -268,7 +314,7 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
           </p>
         )}
         <div class="dialog-actions">
-          <button type="button" onClick={onClose}>
+          <button type="button" onClick={close}>
             Cancel
           </button>
           <button type="submit" class="primary" disabled={busy.value}>

@@ -85,6 +85,43 @@ export function forgetDraft(): void {
   store("sessionStorage", KEPT, null);
 }
 
+const WRITTEN = "written";
+
+/** By their names: what else is being written, a space, a note, the fields of a dialog, and who writes it. */
+function allWritten(): Map<string, { who: string; value: unknown }> {
+  try {
+    return new Map(Object.entries(JSON.parse(stored("sessionStorage", WRITTEN) ?? "{}")));
+  } catch {
+    return new Map();
+  }
+}
+
+function storeWritten(all: ReadonlyMap<string, unknown>): void {
+  store("sessionStorage", WRITTEN, all.size > 0 ? JSON.stringify(Object.fromEntries(all)) : null);
+}
+
+/** As a draft: in this tab, whatever becomes of the session and the page, for who writes it. */
+export function keepWritten(who: string, name: string, value: unknown): void {
+  storeWritten(allWritten().set(name, { who, value }));
+}
+
+/** undefined where there is nothing of that name by who asks. */
+export function keptWritten(who: string, name: string): unknown {
+  const found = allWritten().get(name);
+  return found?.who === who ? found.value : undefined;
+}
+
+export function forgetWritten(name: string): void {
+  const all = allWritten();
+  if (all.delete(name)) storeWritten(all);
+}
+
+/** Who signs out leaves nothing to the next one. */
+export function forgetAllWritten(): void {
+  forgetDraft();
+  storeWritten(new Map());
+}
+
 export interface FieldFault {
   pointer: string;
   detail: string;
