@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,14 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[object]:
+    """The log of this process as it was: a command that a test calls sets it up for a process of its own."""
+    level, handlers = logging.root.level, list(logging.root.handlers)
+    try:
+        return (yield)
+    finally:
+        logging.root.setLevel(level)
+        logging.root.handlers[:] = handlers
