@@ -198,6 +198,18 @@ class Counted(Numbers):
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
+class Remembering(Numbers):
+    """Each sample that is asked for changes the dataset."""
+
+    def __init__(self, length: int = 40) -> None:
+        super().__init__(length)
+        self.asked: list[int] = []
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        return super().__getitem__(index)
+
+
 class Stuck(Numbers):
     """Sample ``bad`` waits until ``gate`` is there, in C: no signal of Python's reaches it."""
 

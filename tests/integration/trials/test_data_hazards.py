@@ -24,6 +24,7 @@ from tests.data_samples import (
     Deadly,
     Numbers,
     Raising,
+    Remembering,
     Stuck,
     indices_of,
     jittered,
@@ -215,6 +216,22 @@ def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced() -> None:
         assert not set(workers.values()) & descendants(os.getpid())
 
 
+def test_a_worker_that_is_busy_ends_with_its_fork_server(tmp_path: Path) -> None:
+    """One that waits for work would notice the end of its channel; this one never looks at it."""
+    gate = tmp_path / "gate"
+    with a_loader(Stuck(5, gate), num_workers=1, worker_type="process", chunk_size=4) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        server, workers = pool_of(loader).server_pid, list(workers_of(loader, 1).values())
+        os.kill(server, signal.SIGKILL)
+
+        try:
+            wait_until(lambda: not alive(workers), PATIENCE_S)
+        finally:
+            gate.touch()
+        assert len(list(iterator)) == 9
+
+
 def test_a_worker_that_cannot_even_start_is_an_error_not_a_loop() -> None:
     with (
         a_loader(Numbers(40), num_workers=1, worker_init_fn=_exit_at_once) as loader,
@@ -228,6 +245,16 @@ def _exit_at_once(worker: int) -> None:
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("way", WORKERS, ids=str)
+def test_what_a_worker_changes_in_its_dataset_is_seen_by_nobody_else(way: dict[str, Any]) -> None:
+    dataset = Remembering()
+    with a_loader(dataset, **way) as loader:
+        assert len(list(loader)) == 10
+
+    looked_at_in_the_trial = {"process": [], "thread": [0, 1]}  # whether they draw from generators that threads share
+    assert dataset.asked == looked_at_in_the_trial[way["worker_type"]]
+
+
 @pytest.mark.parametrize("way", WORKERS, ids=str)
 def test_a_sample_that_takes_too_long_is_named_with_its_worker_and_stack(way: dict[str, Any], tmp_path: Path) -> None:
     gate = tmp_path / "gate"

@@ -187,3 +187,16 @@ def test_every_form_of_the_command_is_read_as_the_interpreter_reads_it(service: 
         run_both_ways(service, script=WHO_AM_I, name=name.replace(" ", "-"), command=command)
 
     assert differences(service, [name.replace(" ", "-") for name in COMMANDS]) == []
+
+
+def test_no_two_trials_of_one_fork_server_have_the_same_secret(service: FakeService) -> None:
+    """Connections of ``multiprocessing`` are protected by it: a trial does not enter those of another one."""
+    script = "import multiprocessing\nprint(multiprocessing.current_process().authkey.hex())"
+    said: set[str] = set()
+    for number in (1, 2):
+        nonce = f"secret-{number}"
+        service.launch(script, nonce=nonce, number=number, preload=("multiprocessing",))
+        assert service.wait_for_exit(nonce).exit.isolation == "fork"
+        said.add((service.folder(nonce, number=number) / "stdout.log").read_text())
+
+    assert len(said) == 2

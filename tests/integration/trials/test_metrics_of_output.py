@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.trials.fake_service import AgentProcess, FakeService, is_running
 from tests.waiting import wait_until
+from trials.agent.supervision.matching import Matchers
 from trials.files import read_json
 from trials.processes.identity import children_of
 from trials.wire.messages import Started, Stop
@@ -115,6 +116,22 @@ for part in range(4):
 
     assert steps(service) == list(range(2_000))
     assert notices(service) == []
+
+
+def test_a_matcher_holds_nothing_of_its_parent_open() -> None:
+    """Else a pipe of a trial that has ended would have no end, and a file that was removed kept its room."""
+    reading, writing = os.pipe()
+    matcher = Matchers(set()).take(STEPS)
+    try:
+        os.close(writing)
+        matcher.ask(b"step=1 loss=2\n", next_step=0)
+        assert wait_until(matcher.answer)[:2] == (14, 2)  # it is past its beginning
+
+        os.set_blocking(reading, False)
+        assert os.read(reading, 1) == b""
+    finally:
+        matcher.end()
+        os.close(reading)
 
 
 def test_a_matcher_is_kept_for_the_next_trial(service: FakeService, agent: AgentProcess) -> None:

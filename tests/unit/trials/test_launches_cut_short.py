@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from trials.agent import attempts
 from trials.agent.agent import Agent
 from trials.agent.home import Home
 from trials.agent.moving.blobs import BlobReceiver
+from trials.processes.identity import identity
 from trials.wire.attempt import AttemptKey
 from trials.wire.launch import LaunchSpec
 from trials.wire.messages import Launch, Stop
-from trials.wire.records import ExitCause
+from trials.wire.records import ExitCause, ProcessRecord
 
 KEY = AttemptKey(experiment_id="e", number=1, attempt=1)
 SPEC = LaunchSpec(command=("python", "t.py"), parameters={}, seed=1, objective="loss")
@@ -94,5 +97,41 @@ def test_a_launch_that_meets_what_nobody_has_foreseen_has_failed_and_says_why(
         assert ended is not None
         assert (ended.cause, "ZeroDivisionError('by chance')" in ended.tail) == (ExitCause.LAUNCH_FAILED, True)
         await agent.close()
+
+    asyncio.run(work())
+
+
+def test_what_was_never_started_is_in_the_index_of_attempts_until_it_is_forgotten(home: Home) -> None:
+    async def work() -> None:
+        agent = Agent(home)
+        agent.stop(STOP)
+        assert home.live() == {"n1": home.attempt_folder(KEY, "n1")}
+        agent.forget("n1")
+        assert home.live() == {}
+        await agent.close()
+
+    asyncio.run(work())
+
+
+def test_a_parent_that_somebody_has_stopped_is_continued_to_follow_an_order_to_stop(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    async def work() -> None:
+        agent = Agent(home)
+        monkeypatch.setattr(agent._forks, "place", placed)
+        monkeypatch.setattr(agent._forks, "has_given", lambda _: True)
+        await launched(agent)
+        await settled(agent)
+        held = agent.held["n1"]
+        held.supervisor = ProcessRecord(**identity(os.getpid()))
+        monkeypatch.setattr(attempts, "send_verified", lambda number, _: sent.append(number))
+        agent.stop(STOP)
+        assert sent == [signal.SIGUSR1, signal.SIGCONT]
+        await agent.close()
+
+    async def placed(*_: object, **__: object) -> None:
+        """A fork server has the order."""
 
     asyncio.run(work())
