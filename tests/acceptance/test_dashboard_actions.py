@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.acceptance.harness import Home
 from tests.browser import SEEN_MS, Window, a_browser, a_window
+from tests.waiting import wait_until
 
 STATUS = "SELECT status FROM experiments WHERE id = ?"
 HELD = "SELECT count(*) FROM trials WHERE experiment_id = ? AND status = 'running'"
@@ -544,6 +545,8 @@ def test_a_node_is_drained_removed_and_takes_trials_again(own_window: Window) ->
     node.get_by_role("button", name="Remove").click()
     confirm(page, "Remove")
     expect(page.get_by_text("local is removed")).to_be_visible()
+    with window.home.service() as service:
+        wait_until(service.agents)  # its agent lives, and connects anew
     node.get_by_role("button", name="Take trials again").click()
     expect(node.get_by_text("ready", exact=True)).to_be_visible()
     window.home.open_gate()
