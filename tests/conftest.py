@@ -28,4 +28,6 @@ def pytest_runtest_protocol() -> Iterator[object]:
         return (yield)
     finally:
         logging.root.setLevel(level)
-        logging.root.handlers[:] = handlers
+        for handler in [one for one in logging.root.handlers if one not in handlers]:
+            logging.root.removeHandler(handler)
+            handler.close()

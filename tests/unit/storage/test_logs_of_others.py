@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +14,7 @@ from sqlalchemy import delete, insert
 from tests.contract.stores import StillClock
 from tuner_service.domain.errors import StorageError
 from tuner_service.storage import sqlite_file, tables
-from tuner_service.storage.engine import open_store
+from tuner_service.storage.engine import _fingerprint, open_store
 from tuner_service.storage.sql_store import SqlStore
 
 C = tables.commits
@@ -101,3 +102,13 @@ def test_a_backup_is_not_mixed_with_the_log_of_the_file_before_it(
         assert newest(store) == 199
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_file_that_was_written_after_its_log_is_looked_at_whole(path: Path) -> None:
+    """A service writes the log first, so somebody else wrote the file: over the one that was there, with its place."""
+    log = path.with_name("tuner.db-wal").stat().st_mtime_ns
+    os.utime(path, ns=(log, log))
+    assert not sqlite_file.may_have_log_of_another(path, _fingerprint(path))
+
+    os.utime(path, ns=(log + 1, log + 1))
+    assert sqlite_file.may_have_log_of_another(path, _fingerprint(path))
