@@ -467,6 +467,11 @@ class MemoryQueries:
     def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
         return [a for a in self.attempts(experiment_id) if not a.status.is_final]
 
+    def live_trials(self, experiment_id: ExperimentId) -> Sequence[tuple[Trial, float | None]]:
+        numbers = sorted({attempt.key.number for attempt in self.live_attempts(experiment_id)})
+        told = self.reported_at(experiment_id, numbers)
+        return [(t, told.get(n)) for n in numbers if (t := self.trial(experiment_id, n)) is not None]
+
     def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
         asked = (a for a in self.attempts(experiment_id) if a.agent_id == EVALUATOR and a.nonce == token)
         return next(asked, None)

@@ -383,6 +383,9 @@ class Queries(Protocol):
     def live_attempts(self, experiment_id: ExperimentId) -> Sequence[Attempt]:
         """Those that have not ended, by (number, attempt)."""
 
+    def live_trials(self, experiment_id: ExperimentId) -> Sequence[tuple[Trial, float | None]]:
+        """Those with a live attempt, by number, each as ``reported_at`` tells it: one statement, however many there are."""
+
     def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
         """The one that an evaluator asked for with this token, whatever became of it."""
 

@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.builders import EXPERIMENT_ID, START, a_metric, a_trial, an_experiment
+from tests.builders import EXPERIMENT_ID, START, a_metric, a_trial, an_attempt, an_experiment
 from tests.contract.stores import STORES, changes_for
 from tuner_service.dispatcher.changes import Changes
-from tuner_service.domain.trial import TrialStatus
+from tuner_service.domain.trial import AttemptStatus, TrialStatus
 
 
 def test_the_version_stays_while_nothing_is_committed(store: Any) -> None:
@@ -116,3 +116,20 @@ def test_when_those_that_have_not_ended_reported_the_last_time(store: Any) -> No
         assert {e.number: e.reported_at for e in entries} == {1: START + 8, 2: None, 3: None, 4: START + 0.25}
     (paused,) = queries.trial_entries(EXPERIMENT_ID, statuses=["paused"])
     assert paused.reported_at == START + 0.25
+
+
+def test_trials_with_a_live_attempt_are_found_with_when_they_reported_the_last_time(store: Any) -> None:
+    trials = [a_trial(number=number, started_at=START, last_value=float("inf")) for number in (1, 2, 3, 4)]
+    attempts = [
+        an_attempt(number=1, status=AttemptStatus.LOST),
+        an_attempt(number=1, attempt=2),
+        an_attempt(number=2, status=AttemptStatus.EXITED),
+        an_attempt(number=4, status=AttemptStatus.STARTING),
+    ]
+    metrics = [a_metric(number=number, attempt=1, at=START + number) for number in (1, 2)]
+    changes = changes_for(*trials, metrics=metrics)
+    store.commit(changes)
+    store.commit(Changes(attempts={a.key: a for a in attempts}))
+
+    assert store.queries.live_trials(EXPERIMENT_ID) == [(trials[0], START + 1), (trials[3], None)]
+    assert list(store.queries.live_trials("other")) == []

@@ -322,12 +322,14 @@ class Experiments:
         with self.queries.snapshot():
             experiment = self.find(experiment_id)
             live = self.queries.live_attempts(experiment_id)
+            found = self.queries.live_trials(experiment_id) if live else []
+            trials = {trial.number: trial for trial, _ in found}
             return experiment_detail_view(
                 experiment,
                 now=self.clock.now(),
                 best=self._best(experiment),
-                running=[(self.queries.trial(experiment_id, a.key.number), a) for a in live],
-                reported_at=self.queries.reported_at(experiment_id, [a.key.number for a in live]),
+                running=[(trials.get(attempt.key.number), attempt) for attempt in live],
+                reported_at={trial.number: at for trial, at in found if at is not None},
                 search_space=self.queries.search_space(experiment_id),
                 queues=self.runner.queue_depths(experiment_id),
                 variables=self.variables,

@@ -101,8 +101,10 @@ _ASKED_ATTEMPT = Prepared(
     )
 )
 # In no order: for the sake of one, SQLite would look at every attempt of the experiment.
-_LIVE_ATTEMPTS = Prepared(
-    select(_a).where(_a.c.experiment_id == _ID, _a.c.status.in_([bindparam(s, s) for s in reading.LIVE]))
+_IS_LIVE = and_(_a.c.experiment_id == _ID, _a.c.status.in_([bindparam(s, s) for s in reading.LIVE]))
+_LIVE_ATTEMPTS = Prepared(select(_a).where(_IS_LIVE))
+_LIVE_TRIALS = Prepared(
+    select(_t, _REPORTED_AT).where(_t.c.experiment_id == _ID, _t.c.number.in_(select(_a.c.number).where(_IS_LIVE)))
 )
 _METRICS = Prepared(
     select(_m)
@@ -277,6 +279,12 @@ class SqlQueries:
         with self.reading() as connection:
             rows = _LIVE_ATTEMPTS.rows(connection, id=experiment_id)
         return sorted(map(mapping.attempt_out, rows), key=lambda a: (a.key.number, a.key.attempt))
+
+    def live_trials(self, experiment_id: ExperimentId) -> Sequence[tuple[Trial, float | None]]:
+        with self.reading() as connection:
+            rows = _LIVE_TRIALS.rows(connection, id=experiment_id)
+        found = [(mapping.trial_out(row), mapping.float_out(row["reported_at"])) for row in rows]
+        return sorted(found, key=lambda one: one[0].number)
 
     def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
         with self.reading() as connection:

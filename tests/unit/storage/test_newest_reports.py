@@ -1,16 +1,20 @@
-"""When a trial reported the last time is found by one look, however much it has reported."""
+"""What trials have reached, and when they reported the last time, is found by few looks, however much that is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from tests.builders import EXPERIMENT_ID, START, StillClock, a_metric, a_trial, an_experiment
+from tests.api_service import an_api_service
+from tests.builders import EXPERIMENT_ID, START, StillClock, a_metric, a_trial, an_attempt, an_experiment
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.sql_queries import SqlQueries
 
+T = TypeVar("T")
 FEW, MANY = 2, 2_000  # reports of a trial
 
 
@@ -32,6 +36,19 @@ def steps_of(queries: SqlQueries, read: Callable[[], object]) -> int:
         finally:
             raw.set_progress_handler(None, 0)
     return steps
+
+
+def statements_of(queries: SqlQueries, read: Callable[[], T]) -> tuple[list[str], T]:
+    """What SQLite is asked for ``read``, and what that gives."""
+    statements = list[str]()
+    with queries.reading() as connection:
+        raw = connection.connection.dbapi_connection
+        assert raw is not None
+        raw.set_trace_callback(statements.append)
+        try:
+            return statements, read()
+        finally:
+            raw.set_trace_callback(None)
 
 
 def test_a_trial_with_many_reports_costs_no_more_than_one_with_few(tmp_path: Path) -> None:
@@ -60,3 +77,19 @@ def test_of_trials_that_have_ended_no_report_is_looked_at(tmp_path: Path) -> Non
             store.commit(Changes(experiments={EXPERIMENT_ID: an_experiment()}, trials={(EXPERIMENT_ID, 1): trial}))
             steps.append(steps_of(store.queries, lambda: store.queries.trial_entries(EXPERIMENT_ID)))
         assert steps[1] < steps[0]
+
+
+def test_an_experiment_is_shown_by_as_many_statements_however_many_trials_run(tmp_path: Path) -> None:
+    counts = []
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+        experiments = replace(an_api_service().services.experiments, queries=store.queries)
+        for first, last in ((1, 1), (2, 200)):
+            numbers = range(first, last + 1)
+            trials = {(EXPERIMENT_ID, n): a_trial(number=n, started_at=START, last_value=float(n)) for n in numbers}
+            attempts = {attempt.key: attempt for attempt in (an_attempt(number=n) for n in numbers)}
+            experiment = {EXPERIMENT_ID: an_experiment()}
+            store.commit(Changes(experiments=experiment, trials=trials, attempts=attempts))
+            statements, shown = statements_of(store.queries, lambda: experiments.detail_view(EXPERIMENT_ID))
+            counts.append(len(statements))
+            assert [one["value"] for one in shown["running"]] == list(range(1, last + 1))
+    assert 0 < counts[0] == counts[1]
