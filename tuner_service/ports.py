@@ -384,7 +384,7 @@ class Queries(Protocol):
         """Those that have not ended, by (number, attempt)."""
 
     def live_trials(self, experiment_id: ExperimentId) -> Sequence[tuple[Trial, float | None]]:
-        """Those with a live attempt, by number, each as ``reported_at`` tells it: one statement, however many there are."""
+        """Those with a live attempt, by number, each as ``reported_at`` tells it; one statement for all of them."""
 
     def asked_attempt(self, experiment_id: ExperimentId, token: str) -> Attempt | None:
         """The one that an evaluator asked for with this token, whatever became of it."""
