@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -116,6 +117,14 @@ def test_when_those_that_have_not_ended_reported_the_last_time(store: Any) -> No
         assert {e.number: e.reported_at for e in entries} == {1: START + 8, 2: None, 3: None, 4: START + 0.25}
     (paused,) = queries.trial_entries(EXPERIMENT_ID, statuses=["paused"])
     assert paused.reported_at == START + 0.25
+
+
+def test_a_report_with_a_time_that_is_none_is_read_as_a_number(store: Any) -> None:
+    store.commit(changes_for(a_trial(started_at=START), metrics=[a_metric(at=math.nan)]))
+
+    told = [store.queries.reported_at(EXPERIMENT_ID, [1])[1], store.queries.trial_entries(EXPERIMENT_ID)[0].reported_at]
+
+    assert all(isinstance(at, float) and math.isnan(at) for at in told)
 
 
 def test_trials_with_a_live_attempt_are_found_with_when_they_reported_the_last_time(store: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trials.wire.texts import valid_json
 from tuner_service.service.questions import EXACT_DIGITS
+from tuner_service.service.reports import LATEST_S
 from tuner_service.service.views import moment, plain
 
 _ENDS = tuple(f'.{millisecond:03d}Z"' for millisecond in range(1_000))
@@ -49,6 +50,9 @@ def moments(values: Sequence[float | None]) -> str:
     for at in values:
         if at is None:
             texts.append("null")
+            continue
+        if not 0.0 <= at <= LATEST_S:
+            texts.append(f'"{moment(at)}"')
             continue
         second = int(at // 1.0)
         begun = seconds.get(second)

@@ -22,6 +22,7 @@ SCREEN_DIGITS = 6
 EVERY = "*"
 _RUNNING = (TrialStatus.RUNNING.value, TrialStatus.STOPPING.value)
 _MILLISECONDS = 3
+SILENT = "silent_s"  # a column that counts by itself for every trial that has reported and not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,7 @@ def _counts_by_itself(name: str, entry: TrialEntry) -> bool:
     """Whether its cell of that column is another one a moment later, though nothing has happened."""
     if name == "running_s":
         return entry.status in _RUNNING
-    return name == "silent_s" and entry.reported_at is not None
+    return name == SILENT and entry.reported_at is not None
 
 
 _WORDS = {"status": attrgetter("status"), "reason": attrgetter("reason"), "source": attrgetter("source")}
@@ -161,7 +162,7 @@ _CELLS: Mapping[str, Cells] = {
     "ended_s": _seconds(attrgetter("ended_at")),
     "running_s": _running_s,
     "reported_at": _moments(attrgetter("reported_at")),
-    "silent_s": _silent_s,
+    SILENT: _silent_s,
     "retry_of": _numbers(attrgetter("retry_of")),
     "parameters": lambda entries, _: objects([entry.parameters for entry in entries]),
 }

@@ -308,7 +308,7 @@ class SqlQueries:
             for first in range(0, len(numbers), ENTRIES_AT_ONCE):
                 some = _places(numbers[first : first + ENTRIES_AT_ONCE])
                 found += _REPORTED_AT_OF.tuples(connection, id=experiment_id, **some)
-        return {number: at for number, at in found if at is not None}
+        return {number: float(at) for number, at in found if at is not None}
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
         c = tables.checkpoints
@@ -422,13 +422,18 @@ class SqlQueries:
 def _entries_out(connection: Connection, experiment_id: ExperimentId, found: list[TrialEntry]) -> list[TrialEntry]:
     """``found`` (by number) as ``ports`` promises them: a NaN is stored as text, every other number is one."""
     phased = _parameters_of_values(connection, experiment_id, sorted(e.number for e in found if e.wanted_index))
-    found = [_with_numbers(e) if isinstance(e.value, str) or isinstance(e.last_value, str) else e for e in found]
+    found = [_with_numbers(e) if _has_text(e) else e for e in found]
     return [e._replace(parameters=phased[e.number]) if e.number in phased else e for e in found] if phased else found
 
 
+def _has_text(entry: TrialEntry) -> bool:
+    """In place of a number."""
+    return isinstance(entry.value, str) or isinstance(entry.last_value, str) or isinstance(entry.reported_at, str)
+
+
 def _with_numbers(entry: TrialEntry) -> TrialEntry:
-    value, last = (None if one is None else float(one) for one in (entry.value, entry.last_value))
-    return entry._replace(value=value, last_value=last)
+    value, last, at = map(mapping.float_out, (entry.value, entry.last_value, entry.reported_at))
+    return entry._replace(value=value, last_value=last, reported_at=at)
 
 
 def _places(numbers: Sequence[int]) -> dict[str, int]:

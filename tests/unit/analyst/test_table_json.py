@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.memory_store import MemoryStore
 from tuner_service.analyst.kept_texts import KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
 from tuner_service.analyst.table import TABLE_COLUMNS, TableQuestion, column_fault, table_json
-from tuner_service.dispatcher.changes import Changes
+from tuner_service.dispatcher.changes import Changes, MetricRow
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.trial import Trial, TrialStatus
 from tuner_service.service.questions import EXACT_DIGITS, TABLE_WIDTH
@@ -34,13 +35,13 @@ TRIALS = [
 ]
 
 
-def kept(trials: list[Trial]) -> KeptTrials:
+def kept(trials: list[Trial], reports: Sequence[MetricRow] = REPORTS) -> KeptTrials:
     store, experiment = MemoryStore(), an_experiment()
     store.commit(
         Changes(
             experiments={experiment.id: experiment},
             trials={(t.experiment_id, t.number): t for t in trials},
-            metrics=[report for report in REPORTS if report.number in {t.number for t in trials}],
+            metrics=[report for report in reports if report.number in {t.number for t in trials}],
         )
     )
     found = KeptTrials(store.queries, experiment.id)
@@ -78,6 +79,15 @@ def test_every_cell_is_what_the_trials_own_view_says() -> None:
     }
     assert found["started_at"][0] == moment(START)
     assert found["reported_at"][2] == moment(START + 88.25)
+
+
+@pytest.mark.parametrize("at", [-1.0, 1e300, math.inf, math.nan])
+def test_a_report_with_a_time_that_is_none_is_told_as_elsewhere(at: float) -> None:
+    """An earlier version took it."""
+    trials = kept([a_trial(started_at=START)], [a_metric(at=at)])
+    asked = TableQuestion(columns=("reported_at", "silent_s"), limit=1, now=NOW)
+    told = json.loads(b"".join(table_json(trials, KeptTexts(trials), asked, began=START)))
+    assert told["columns"]["reported_at"] == [moment(at)]
 
 
 def test_no_trials_are_empty_columns() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,24 @@ def test_a_table_that_has_not_changed_is_not_sent_again_and_a_long_one_is_compre
     assert "content-encoding" not in plain.headers
     assert whole.json() == plain.json()
     assert api.client.get(place, headers={"if-none-match": whole.headers["etag"]}).status_code == 304
+
+
+def test_how_long_a_paused_trial_says_nothing_counts_though_nothing_else_changes(
+    api: ApiService, experiment: str
+) -> None:
+    paused = a_trial(experiment_id=experiment, number=3, status=TrialStatus.PAUSED, started_at=START)
+    report = a_metric(experiment_id=experiment, number=3, at=api.clock.at - 10)
+    row = api.queries.experiment(experiment)
+    assert row is not None
+    rows = {experiment: replace(row, counts={"paused": 1})}
+    api.store.commit(Changes(experiments=rows, trials={(experiment, 3): paused}, metrics=[report]))
+    place = f"/api/v1/experiments/{experiment}/table?columns=silent_s"
+    before = api.client.get(place)
+
+    api.clock.at += 60
+    after = api.client.get(place, headers={"if-none-match": before.headers["etag"]})
+
+    assert [answer.json()["columns"]["silent_s"][-1] for answer in (before, after)] == [10.0, 70.0]
 
 
 def test_a_column_that_no_table_has_is_refused_with_those_it_has(api: ApiService, experiment: str) -> None:

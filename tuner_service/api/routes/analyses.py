@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["experime
 LEAST_CURVE_POINTS = 4  # its ends, the least and the greatest
 _ENDED = (TrialStatus.SUCCEEDED, TrialStatus.EARLY_STOPPED, TrialStatus.FAILED)
 _Searched = tuple[Experiment, Mapping[str, object]]  # an experiment, and where it looks now
-_LIVE = (TrialStatus.RUNNING, TrialStatus.STOPPING)
+LIVE = (TrialStatus.RUNNING, TrialStatus.STOPPING)
 
 Metric = Annotated[
     str | None, Query(max_length=MAX_NAME, description="of several objectives, which; the first when left out")
@@ -121,10 +121,12 @@ async def read_timeline(request: Request, experiment_id: ExperimentIdPath, servi
     return await answer(request, services, question, revision=await live_revision(services, found, now=now))
 
 
-async def live_revision(services: Services, experiment: Experiment, *, now: float) -> str | None:
-    """Of what every commit may change, and while trials run every second, too."""
+async def live_revision(
+    services: Services, experiment: Experiment, *, now: float, counting: Iterable[TrialStatus] = LIVE
+) -> str | None:
+    """Of what every commit may change, and while there are trials that are ``counting`` every second, too."""
     version = await commit_revision(services)
-    if version is None or not any(experiment.counts.get(status.value, 0) for status in _LIVE):
+    if version is None or not any(experiment.counts.get(status.value, 0) for status in counting):
         return version
     return f"{version}/{int(now)}"
 

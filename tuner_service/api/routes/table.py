@@ -8,21 +8,23 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from tuner_service.analyst.table import SCREEN_DIGITS, TABLE_COLUMNS, column_fault
+from tuner_service.analyst.table import SCREEN_DIGITS, SILENT, TABLE_COLUMNS, column_fault
 from tuner_service.api.asking import answer, takes_gzip
 from tuner_service.api.cached_reads import shared_by_event
 from tuner_service.api.dependencies import CurrentServices
-from tuner_service.api.routes.analyses import live_revision
+from tuner_service.api.routes.analyses import LIVE, live_revision
 from tuner_service.api.routes.paging import read_number_cursor
 from tuner_service.api.routes.parameters import Cursor, ExperimentIdPath
 from tuner_service.domain.errors import Fault, InputError
-from tuner_service.domain.trial import TrialStatus
+from tuner_service.domain.trial import FINAL_STATUSES, TrialStatus
 from tuner_service.service.questions import EXACT_DIGITS, TABLE_ROWS, TABLE_WIDTH, Kind, Question
 
 COLUMNS_LENGTH = 20_000  # characters
 DEFAULT_COLUMNS = (
     "number", "status", "reason", "value", "step", "attempts", "started_at", "ended_at", "running_s", "parameters",
 )  # fmt: skip
+
+_NOT_ENDED = frozenset(TrialStatus) - FINAL_STATUSES  # one that has reported is silent, though it is paused or waits
 
 router = APIRouter(prefix="/api/v1/experiments/{experiment_id}", tags=["trials"])
 
@@ -62,11 +64,12 @@ async def read_table(  # noqa: PLR0913  # one argument for each query parameter
     """
     found = await asyncio.to_thread(services.experiments.find, experiment_id)
     now = services.experiments.clock.now()
+    named = _named(columns)
     question = Question(
         kind=Kind.TABLE,
         experiment_id=found.id,
         options={
-            "columns": _named(columns),
+            "columns": named,
             "statuses": _statuses(status, since),
             "after": read_number_cursor(cursor),
             "limit": limit,
@@ -76,7 +79,9 @@ async def read_table(  # noqa: PLR0913  # one argument for each query parameter
         },
         compressed=takes_gzip(request),
     )
-    return await answer(request, services, question, revision=await live_revision(services, found, now=now))
+    counting = _NOT_ENDED if SILENT in named else LIVE
+    revision = await live_revision(services, found, now=now, counting=counting)
+    return await answer(request, services, question, revision=revision)
 
 
 def _named(columns: str) -> list[str]:
