@@ -56,6 +56,24 @@ test("what else was written is there again by its name, for who wrote it, until 
   expect(keptWritten("ann", "the space of 8f3k2")).toBe(1);
 });
 
+test("where the browser keeps no more, what was written last is kept, and of a text that is too long what was kept before", () => {
+  vi.stubGlobal("sessionStorage", {
+    getItem: (name: string) => there.get(name) ?? null,
+    setItem: (name: string, text: string) => {
+      if (text.length > 200) throw new Error("QuotaExceededError");
+      there.set(name, text);
+    },
+    removeItem: (name: string) => there.delete(name),
+  });
+  keepWritten("ann", "the note of 8f3k2", "a".repeat(100));
+  keepWritten("ann", "the note of 7d2h1", "b");
+  keepWritten("ann", "the note of 7d2h1", "b".repeat(50));
+  expect(keptWritten("ann", "the note of 7d2h1")).toBe("b".repeat(50));
+  expect(keptWritten("ann", "the note of 8f3k2")).toBeUndefined();
+  keepWritten("ann", "the note of 7d2h1", "b".repeat(500));
+  expect(keptWritten("ann", "the note of 7d2h1")).toBe("b".repeat(50));
+});
+
 test("a start that had no answer is the same one after the page was read anew", () => {
   const keys = new KeyOfBody();
   const key = keys.of({ name: "x" });

@@ -1,7 +1,8 @@
 import type { VNode } from "preact";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { signedOut } from "../src/api/client";
-import { act } from "../src/parts/actions";
+import { signIns } from "../src/api/live";
+import { act, remove } from "../src/parts/actions";
 import { Notices, say, settled } from "../src/parts/notices";
 
 type Shown = VNode<{ class: string; children: [VNode<{ children: string }>, VNode<{ onClick(): void }>] }>;
@@ -37,6 +38,22 @@ test("what is tried again has one outcome, and trouble with something else stays
   expect(shown().map((one) => one.props.class)).toEqual(["notice bad", "notice good"]);
 });
 
+test("what is done to another is not the same that is tried again", async () => {
+  vi.stubGlobal("fetch", (address: string) =>
+    Promise.resolve(
+      address.endsWith("e1")
+        ? Response.json({ detail: "e1 runs" }, { status: 409 })
+        : new Response(null, { status: 204 }),
+    ),
+  );
+  await remove("e1");
+  await remove("e2");
+  expect(words()).toEqual(["e1 runs", "Removed"]);
+  await remove("e1");
+  expect(words()).toEqual(["Removed", "e1 runs"]);
+  vi.unstubAllGlobals();
+});
+
 test("what went well at last without a word takes the trouble with it away", () => {
   say("the disk is full", "bad", "the log");
   say("it has ended", "bad", "another");
@@ -51,6 +68,12 @@ test("however much is done, it takes no trouble away, of which the newest are sh
     ...[3, 4, 5, 6].map((place) => `trouble ${place}`),
     ...[3, 4, 5, 6].map((place) => `done ${place}`),
   ]);
+});
+
+test("trouble of one session is not shown to who signed in in another tab", () => {
+  say("the trial alpha has ended", "bad");
+  signIns.value++;
+  expect(words()).toEqual([]);
 });
 
 test("trouble of one session is not shown to the next one", () => {

@@ -4,7 +4,7 @@ import { read, ask as request, send } from "../api/client";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
 import type { BrowserSession, ListedToken, NewToken } from "../api/shapes";
-import { act } from "../parts/actions";
+import { act, actOn } from "../parts/actions";
 import { Awaited, Stale } from "../parts/awaited";
 import { Copyable, faultWords } from "../parts/controls";
 import { ask } from "../parts/dialog";
@@ -273,7 +273,8 @@ function Sessions({ sessions }: { sessions: BrowserSession[] }) {
                         type="button"
                         class="quiet"
                         onClick={() =>
-                          void act(
+                          void actOn(
+                            one.id,
                             () => request("DELETE", `sessions/${encodeURIComponent(one.id)}`),
                             "It is signed out",
                             "access",

@@ -5,7 +5,7 @@ import { changeGroup, makeGroup } from "../api/groups";
 import { touch } from "../api/live";
 import { may } from "../api/session";
 import type { QuotaGroup } from "../api/shapes";
-import { act } from "../parts/actions";
+import { act, actOn } from "../parts/actions";
 import { EditInPlace, To } from "../parts/controls";
 import { ask } from "../parts/dialog";
 import { numberOf } from "../parts/entered";
@@ -25,7 +25,8 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
       yes: "Remove",
       danger: true,
       onYes: async () => {
-        await act(() => request("DELETE", `quota-groups/${encodeURIComponent(group)}`), "Removed", "cluster");
+        const path = `quota-groups/${encodeURIComponent(group)}`;
+        await actOn(path, () => request("DELETE", path), "Removed", "cluster");
       },
     });
   return (
@@ -74,7 +75,12 @@ export function Groups({ groups, names }: { groups: QuotaGroup[]; names: Readonl
                     checked={group.borrows}
                     onChange={(event) => {
                       const borrows = event.currentTarget.checked;
-                      void act(() => changeGroup(group.name, { borrows }), "Changed", "cluster");
+                      void actOn(
+                        group.name,
+                        () => changeGroup(group.name, { borrows }),
+                        "Changed",
+                        "cluster",
+                      );
                     }}
                   />
                 </td>

@@ -8,8 +8,18 @@ import { faultWords } from "./controls";
 import { say } from "./notices";
 
 /** Does it and says so; what went wrong is said too. True when it was done. */
-export async function act(work: () => Promise<unknown>, done: string, ...topics: string[]): Promise<boolean> {
-  const about = [done, ...topics].join(" ");
+export function act(work: () => Promise<unknown>, done: string, ...topics: string[]): Promise<boolean> {
+  return actOn("", work, done, ...topics);
+}
+
+/** `what` it is done to, where neither its words nor its topics tell it from the same that is done to another. */
+export async function actOn(
+  what: string,
+  work: () => Promise<unknown>,
+  done: string,
+  ...topics: string[]
+): Promise<boolean> {
+  const about = [what, done, ...topics].join(" ");
   try {
     await work();
     say(done, "good", about);
@@ -44,7 +54,7 @@ export const stop = (id: string) =>
     "Stopping: trials keep their checkpoints and go on when you resume",
     id,
   );
-export const remove = (id: string) => act(() => request("DELETE", experimentUrl(id)), "Removed", "*");
+export const remove = (id: string) => actOn(id, () => request("DELETE", experimentUrl(id)), "Removed", "*");
 
 export const archive = (id: string) =>
   act(() => send(experimentUrl(id, "/archive")), "Its metrics are being archived", id);

@@ -1,6 +1,7 @@
 // What has just happened, said to screen readers, too: what is done for a few seconds, trouble until it is closed.
 import { effect, signal } from "@preact/signals";
 import { signedOut } from "../api/client";
+import { signIns } from "../api/live";
 
 interface Notice {
   id: number;
@@ -33,9 +34,10 @@ function forget(id: number): void {
   notices.value = notices.value.filter((notice) => notice.id !== id);
 }
 
-// Trouble of one session is nothing for the next one, who may be another.
+// Trouble of one session is nothing for the next one, who may be another, and may have signed in in another tab.
 effect(() => {
   signedOut.value;
+  signIns.value;
   notices.value = notices.peek().filter((notice) => notice.tone === "good");
 });
 

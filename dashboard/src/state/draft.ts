@@ -96,13 +96,19 @@ function allWritten(): Map<string, { who: string; value: unknown }> {
   }
 }
 
-function storeWritten(all: ReadonlyMap<string, unknown>): void {
-  store("sessionStorage", WRITTEN, all.size > 0 ? JSON.stringify(Object.fromEntries(all)) : null);
+function storeWritten(all: ReadonlyMap<string, unknown>): boolean {
+  return store("sessionStorage", WRITTEN, all.size > 0 ? JSON.stringify(Object.fromEntries(all)) : null);
 }
 
-/** As a draft: in this tab, whatever becomes of the session and the page, for who writes it. */
+/**
+ * As a draft: in this tab, whatever becomes of the session and the page, for who writes it. Where the browser keeps no
+ * more, what was written last is kept.
+ */
 export function keepWritten(who: string, name: string, value: unknown): void {
-  storeWritten(allWritten().set(name, { who, value }));
+  const all = allWritten();
+  all.delete(name);
+  all.set(name, { who, value });
+  while (!storeWritten(all) && all.size > 1) all.delete(all.keys().next().value as string);
 }
 
 /** undefined where there is nothing of that name by who asks. */

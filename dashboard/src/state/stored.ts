@@ -10,12 +10,13 @@ export function stored(place: Place, name: string): string | null {
   }
 }
 
-/** null takes it away. */
-export function store(place: Place, name: string, text: string | null): void {
+/** null takes it away. False where the browser keeps nothing, or no more: what it has stays. */
+export function store(place: Place, name: string, text: string | null): boolean {
   try {
     if (text === null) globalThis[place]?.removeItem(name);
     else globalThis[place]?.setItem(name, text);
+    return true;
   } catch {
-    // it is known for as long as the page is there
+    return false; // it is known for as long as the page is there
   }
 }
