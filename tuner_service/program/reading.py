@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 Fields = dict[str, type | tuple[type, ...]]
 _WHOSE = "is it a service of Tuner Service, and of this version?"
-TIMES = ("created_at", "started_at", "ended_at", "at")
+TIMES = ("created_at", "started_at", "ended_at", "reported_at", "at")
 _OPTIONAL = (dict, NoneType)
 EXPERIMENT: Fields = {
     "id": str, "name": str, "status": str, "reason": str, "counts": dict, "budget": dict, "running_s": (int, float),
