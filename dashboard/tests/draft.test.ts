@@ -46,14 +46,23 @@ test("what else was written is there again by its name, for who wrote it, until 
   expect(keptWritten("ann", "__proto__")).toEqual(["whatever its name is"]);
   expect(keptWritten("bob", "the space of 8f3k2")).toBeUndefined();
   expect(keptWritten("ann", "the space of 7d2h1")).toBeUndefined();
-  forgetWritten("__proto__");
+  forgetWritten("ann", "__proto__");
   expect(keptWritten("ann", "the space of 8f3k2")).toEqual({ text: "{half", tag: null });
-  forgetWritten("the space of 8f3k2");
+  forgetWritten("ann", "the space of 8f3k2");
   expect(there.size).toBe(0);
   there.set("written", "{damaged");
   expect(keptWritten("ann", "the space of 8f3k2")).toBeUndefined();
   keepWritten("ann", "the space of 8f3k2", 1);
   expect(keptWritten("ann", "the space of 8f3k2")).toBe(1);
+});
+
+test("what one has written is not lost by what another writes or gives up there", () => {
+  keepWritten("ann", "the note of 8f3k2", "hers");
+  keepWritten("bob", "the note of 8f3k2", "his");
+  expect(keptWritten("ann", "the note of 8f3k2")).toBe("hers");
+  forgetWritten("bob", "the note of 8f3k2");
+  expect(keptWritten("bob", "the note of 8f3k2")).toBeUndefined();
+  expect(keptWritten("ann", "the note of 8f3k2")).toBe("hers");
 });
 
 test("where the browser keeps no more, what was written last is kept, and of a text that is too long what was kept before", () => {

@@ -29,8 +29,9 @@ export function useWritten<Value>(name: string, take: (kept: Value) => void): Wr
   return {
     keep,
     forget: () => {
+      const by = writer.current ?? who;
       latest.current = writer.current = null;
-      forgetWritten(name);
+      if (by !== null) forgetWritten(by, name);
     },
   };
 }

@@ -87,13 +87,17 @@ export function forgetDraft(): void {
 
 const WRITTEN = "written";
 
-/** By their names: what else is being written, a space, a note, the fields of a dialog, and who writes it. */
-function allWritten(): Map<string, { who: string; value: unknown }> {
+/** By who writes it and its name: what else is being written, a space, a note, the fields of a dialog. */
+function allWritten(): Map<string, unknown> {
   try {
     return new Map(Object.entries(JSON.parse(stored("sessionStorage", WRITTEN) ?? "{}")));
   } catch {
     return new Map();
   }
+}
+
+function keyOf(who: string, name: string): string {
+  return JSON.stringify([who, name]);
 }
 
 function storeWritten(all: ReadonlyMap<string, unknown>): boolean {
@@ -106,20 +110,20 @@ function storeWritten(all: ReadonlyMap<string, unknown>): boolean {
  */
 export function keepWritten(who: string, name: string, value: unknown): void {
   const all = allWritten();
-  all.delete(name);
-  all.set(name, { who, value });
+  all.delete(keyOf(who, name));
+  all.set(keyOf(who, name), value);
   while (!storeWritten(all) && all.size > 1) all.delete(all.keys().next().value as string);
 }
 
 /** undefined where there is nothing of that name by who asks. */
 export function keptWritten(who: string, name: string): unknown {
-  const found = allWritten().get(name);
-  return found?.who === who ? found.value : undefined;
+  return allWritten().get(keyOf(who, name));
 }
 
-export function forgetWritten(name: string): void {
+/** What others wrote there stays: each has their own. */
+export function forgetWritten(who: string, name: string): void {
   const all = allWritten();
-  if (all.delete(name)) storeWritten(all);
+  if (all.delete(keyOf(who, name))) storeWritten(all);
 }
 
 /** Who signs out leaves nothing to the next one. */
