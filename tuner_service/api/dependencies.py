@@ -62,7 +62,7 @@ class NumberForm(NamedTuple):
 WHOLE_NUMBER = NumberForm("a whole number", re.compile("-?[0-9]+"))
 _FORMS = {
     int: WHOLE_NUMBER,
-    float: NumberForm("a number", re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")),
+    float: NumberForm("a number", re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")),
 }
 
 

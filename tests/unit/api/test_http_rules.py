@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -265,6 +266,17 @@ def test_a_time_of_an_address_may_have_a_fraction_and_an_exponent(api: ApiServic
     assert [api.client.get(path + text).status_code for text in ("0", "0.01", ".01", "1e-2", "1_0", "nan")] == [
         200, 200, 200, 200, 422, 422,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", ["x", ".x", "ex"])
+def test_a_number_of_very_many_digits_is_looked_at_once(api: ApiService, behind: str) -> None:
+    """Every other request waits meanwhile."""
+    path = f"{EXPERIMENTS}/{api.create()}?wait_for=ended&timeout="
+    begun = time.process_time()
+    answer = api.client.get(path + "9" * 30_000 + behind)
+
+    assert answer.status_code == 422
+    assert time.process_time() - begun < 2
 
 
 def test_every_route_refuses_a_query_parameter_that_it_does_not_have(api: ApiService) -> None:
