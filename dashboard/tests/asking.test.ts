@@ -1,5 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import * as yaml from "yaml";
 import { ask, giveUpReads, HEAD_MS, KeyOfBody, Problem, readBlob, UNREACHABLE } from "../src/api/client";
+import { floats } from "../src/api/exact";
 import { changeGroup, makeGroup } from "../src/api/groups";
 import { MOST_RETRY_MS, makeResource, RETRY_MS } from "../src/api/resource";
 import { faultsOf } from "../src/pages/new";
@@ -300,4 +302,12 @@ describe("a service that does not answer", () => {
     expect([asked(), one.problem.value?.status, one.stale.value]).toEqual([1, 404, true]);
     one.close();
   });
+});
+
+test("a text of very many digits is looked at once, in a field and in an experiment file", () => {
+  const text = `${"9".repeat(60_000)}x`;
+  const begun = process.cpuUsage();
+  expect(() => numberOf(text)).toThrow("is no number");
+  expect(yaml.parse(`seed: ${text}`, { customTags: floats })).toEqual({ seed: text });
+  expect(process.cpuUsage(begun).user).toBeLessThan(1_500_000); // microseconds
 });

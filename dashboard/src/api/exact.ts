@@ -64,7 +64,7 @@ export function float(value: number): number | WholeFloat {
 const FLOAT: ScalarTag = {
   tag: "tag:yaml.org,2002:float",
   default: true,
-  test: /^[-+]?(?:\d+\.\d*|\.\d+|(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+)$/,
+  test: /^[-+]?(?:\d+\.\d*|\.\d+|(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+)$/,
   identify: (value) => value instanceof WholeFloat,
   resolve: (text) => float(Number(text)),
   stringify: ({ value }) => String(value),

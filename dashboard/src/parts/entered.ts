@@ -1,7 +1,7 @@
 // What people type into fields of numbers: a number, or a word beside the field. Nothing that is no number is ever sent.
 import { Problem } from "../api/client";
 
-const PLAIN = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const PLAIN = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
 const SHOWN = 40; // characters of what was typed
 const MOST_SHOWN = 500; // of what somebody else has written
 const DAY_S = 86_400;
