@@ -32,10 +32,10 @@ def become(module: str, arguments: Sequence[str], *, streams: tuple[int, int, in
     except BaseException:  # noqa: BLE001  # a fork must not go on in this program
         traceback.print_exc()
     finally:
-        _end(code)
+        end_like_an_interpreter(code)
 
 
-def _end(code: int) -> NoReturn:
+def end_like_an_interpreter(code: int) -> NoReturn:
     """As an interpreter does that ends: threads that are no daemons are waited for, and who asked for it is called."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # there is no public way to ask for it
