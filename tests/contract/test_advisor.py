@@ -52,6 +52,9 @@ SEED = 5
 Build = Callable[[], AdvisorFold]
 
 
+SEARCHED: dict[Any, Search] = {}
+
+
 @pytest.fixture(params=[(name, goal) for name in ADVISORS for goal in Goal], ids=str)
 def build(request: pytest.FixtureRequest) -> Build:
     name, goal = request.param
@@ -203,8 +206,17 @@ def folded(build: Build, lines: list[AdvisorItem]) -> AdvisorFold:
     return fold
 
 
-def test_a_whole_search_uses_its_budget_and_does_not_run_every_trial_to_its_end(build: Build) -> None:
-    search = Search(build()).go()
+@pytest.fixture
+def whole(request: pytest.FixtureRequest, build: Build) -> Search:
+    """A search to its end, made once for all tests that look at it."""
+    key = request.node.callspec.params["build"]
+    if key not in SEARCHED:
+        SEARCHED[key] = Search(build()).go()
+    return SEARCHED[key]
+
+
+def test_a_whole_search_uses_its_budget_and_does_not_run_every_trial_to_its_end(whole: Search) -> None:
+    search = whole
     kinds = {decision.kind for decision in search.decisions}
     assert DecisionKind.START in kinds
     assert DecisionKind.PROMOTE in kinds or search.stopped
@@ -214,10 +226,10 @@ def test_a_whole_search_uses_its_budget_and_does_not_run_every_trial_to_its_end(
     assert isinstance(last, NoSuggestionYet | NoMoreSuggestions)
 
 
-def test_the_same_seed_and_history_give_the_same_search(build: Build) -> None:
+def test_the_same_seed_and_history_give_the_same_search(build: Build, whole: Search) -> None:
     """Recorded decisions are those that a rebuilt advisor would make again, each of them."""
     again = build()
-    for line in Search(build()).go().lines:
+    for line in whole.lines:
         if isinstance(line, SuggestionRequested):
             assert again.take(replace(line, decision=None)) == Decided(line=line.line, decision=line.decision)  # type: ignore[arg-type]  # all in the history have one
         else:
