@@ -113,6 +113,13 @@ class World:
         return [effect for effect in list(self.performed) if isinstance(effect, kind)]
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second between two ticks would be waited for by every test in which time passes by itself."""
+    monkeypatch.setattr(runner_module, "TICK_S", 0.02)
+    monkeypatch.setattr(runner_module, "RECOVERY_PAUSE_S", 0.02)
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()
