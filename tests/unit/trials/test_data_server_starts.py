@@ -22,6 +22,13 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_what_comes() -> None:
+    """What is there before, all libraries among it, would be looked through each time."""
+    gc.collect()
+    gc.freeze()
+
+
 def raising(number: int) -> Any:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
