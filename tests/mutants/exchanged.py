@@ -10,9 +10,11 @@ import gc
 import os
 import resource
 import shutil
+import subprocess
 import tempfile
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.mutants.sampled import Sampled
 
 MEMORY_BYTES = 8 << 30  # of one fork: a change that fills the memory is noticed before the machine notices
 CONTROL_S = 300.0
+REMOVING = 4  # at a time
 Told = Callable[[Sampled, int | None, float], None]
 
 
@@ -49,14 +52,21 @@ class ExchangeLoop:
 
         def begin(change: Sampled) -> int:
             chosen = [items[test] for test in tests[change.key] if test in items]
-            return forked(lambda: _run(session, chosen, change, functions, folder))
+            return forked(lambda: _run(session, chosen, change, functions, f"{folder}/{change.key}"))
 
         tests = {change.key: self.tests_of(change) for change in self.changes}
         longest = max(self.changes, key=lambda change: len(tests[change.key]))
         if ended(begin(replace(longest, new=longest.old)), timeout_s=CONTROL_S) != 0:
             raise RuntimeError("in a fork the tests fail without any change")
+        removing: deque[subprocess.Popen[bytes]] = deque()
         for change, code, took_s in each(self._until(), begin, jobs=self.jobs, timeout_s=self.timeout_s):
             self.told(change, code, took_s)
+            # Databases of a server have hundreds of files each, which some disks give back slowly.
+            removing.append(subprocess.Popen(["rm", "-rf", f"{folder}/{change.key}"]))
+            while len(removing) > REMOVING:
+                removing.popleft().wait()
+        for one in removing:
+            one.wait()
         shutil.rmtree(folder, ignore_errors=True)
         return True
 
@@ -83,7 +93,8 @@ def _run(
 ) -> int:
     """The exit code of pytest after these tests; UNHEARD where the code cannot be exchanged."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    tempfile.tempdir = os.environ["TMPDIR"] = _open_to_all(tempfile.mkdtemp(dir=folder))
+    Path(folder).mkdir(exist_ok=True)
+    tempfile.tempdir = os.environ["TMPDIR"] = _open_to_all(folder)
     if not items or not _exchange(change, functions):
         return UNHEARD
     session.config.option.maxfail = 1
