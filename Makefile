@@ -15,7 +15,7 @@ setup: .venv/.installed
 with-ray: .venv/.with-ray setup
 demo: setup ; @$(RUN) examples.demo
 # What needs no process of its own runs in one process a core, of one thread each: two that compute with all cores wait for one another.
-PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -p tests.side_by_side
+PARALLEL := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest --numprocesses auto --dist loadfile
 QUICK := tests/unit tests/simulation tests/contract tests/migrations
 test: setup ; $(PARALLEL) $(QUICK) tests/acceptance/test_repository.py
 quick: setup ; $(PARALLEL) $(QUICK)

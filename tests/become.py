@@ -32,10 +32,10 @@ def become(module: str, arguments: Sequence[str], *, streams: tuple[int, int, in
     except BaseException:  # noqa: BLE001  # a fork must not go on in this program
         traceback.print_exc()
     finally:
-        end_like_an_interpreter(code)
+        _end(code)
 
 
-def end_like_an_interpreter(code: int) -> NoReturn:
+def _end(code: int) -> NoReturn:
     """As an interpreter does that ends: threads that are no daemons are waited for, and who asked for it is called."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # there is no public way to ask for it
