@@ -16,10 +16,19 @@ from pathlib import Path
 
 STORES = tuple(f"tests/contract/test_store{name}.py" for name in (
     "", "_blobs", "_commits", "_decisions", "_exports", "_quota_groups", "_reading", "_rows", "_skipped_lines",
+    "_unread_reports",
 ))  # fmt: skip
+ON_A_SERVER = (
+    *("databases_of_a_server", "disturbed_leases", "lost_connections", "one_active_service"),
+    *("reads_of_a_standby", "told_to_end"),
+)
 ROOM_TESTS = {  # of each file or folder, the tests among which those are looked for that run a line
     "tuner_service/dispatcher": ("tests/unit/dispatcher", "tests/simulation"),
     "tuner_service/domain": ("tests/unit/domain", "tests/unit/dispatcher", "tests/contract/test_extreme_values.py"),
+    "tuner_service/storage/postgresql": (
+        *("tests/unit/storage", *STORES, "tests/integration/storage"),
+        *(f"tests/integration/postgresql/test_{name}.py" for name in ON_A_SERVER),
+    ),
     "tuner_service/storage": (
         *("tests/unit/storage", "tests/contract/test_asset_rows.py", "tests/contract/test_extreme_values.py"),
         *(*STORES, "tests/migrations", "tests/integration/storage"),

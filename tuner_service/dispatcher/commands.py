@@ -276,7 +276,7 @@ class NodeRemoved:
 
     at: float
     agent_id: str
-    force: bool = False
+    force: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,6 +214,19 @@ def test_whatever_a_renewal_meets_the_next_one_is_made(url: str, monkeypatch: py
         assert store.commit(changes_for(a_trial(number=1))) == 1
 
 
+def test_a_service_of_which_nothing_changes_says_that_it_is_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_of_a_server, "SHOWN_S", 0.0)
+
+    def seen_at() -> Any:
+        return execute(url, "SELECT seen_at FROM tuner_services")
+
+    with closing(open_store(url, StillClock())):
+        before = wait_until(seen_at)
+        wait_until(lambda: seen_at() != before)
+        again = seen_at()
+        wait_until(lambda: seen_at() != again)
+
+
 def test_a_service_that_ends_waits_for_the_renewal_at_hand(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would come after the lease was given back otherwise."""
     row, begun, closed, done = ThisService.row, threading.Event(), threading.Event(), list[str]()

@@ -21,7 +21,7 @@ from tuner_service.config import Settings
 from tuner_service.ports import StoredToken
 from tuner_service.service.tokens import hash_of
 from tuner_service.standing_by import Standby
-from tuner_service.storage.engine import open_store
+from tuner_service.storage.engine import open_queries, open_store
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +61,17 @@ def test_rows_are_read_as_they_are_committed_and_tokens_end_when_they_are_revoke
         store.put_token(replace(token, revoked_at=START))
         wait_until(lambda: asked(standby, f"/api/v1/trials/{EXPERIMENT_ID}/2", "secret").status_code == 401)
     wait_until(lambda: standby.active() == "")
+
+
+def test_whoever_only_reads_is_told_of_each_commit(url: str) -> None:
+    with closing(open_store(url, StillClock())) as store, closing(open_queries(url)) as queries:
+        versions = [queries.version()]
+        for number in (1, 2):
+            store.commit(changes_for(a_trial(number=number)))
+            versions.append(queries.version())
+
+    assert None not in versions
+    assert len(set(versions)) == 3
 
 
 def test_tables_of_another_version_are_not_read(url: str, standby: Standby) -> None:
