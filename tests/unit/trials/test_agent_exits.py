@@ -23,7 +23,6 @@ from trials.agent.supervision.exits import (
 )
 from trials.files import create_once, read_json
 from trials.wire.attempt import AttemptKey
-from trials.wire.limits import OUTPUT_TAIL_BYTES
 from trials.wire.plain import from_plain
 from trials.wire.records import ExitCause, ExitRecord
 
@@ -61,11 +60,11 @@ def test_what_is_written_is_an_exit_record(tmp_path: Path) -> None:
 def test_of_a_tail_the_end_is_told_whatever_stands_in_the_record(tmp_path: Path) -> None:
     """A trial may have written it."""
     held = HeldAttempt(tmp_path, key=AttemptKey(experiment_id="e", number=1, attempt=1), nonce="n", lineage="l")
-    write_durably(str(tmp_path / "exit.json"), exit_record("exited", code=3, tail="a" * OUTPUT_TAIL_BYTES + "end"))
+    write_durably(str(tmp_path / "exit.json"), exit_record("exited", code=3, tail="a" * 5_000 + "end"))
     held._look_for_exit()
 
     assert held.exit is not None
-    assert held.exit.tail == "a" * (OUTPUT_TAIL_BYTES - 3) + "end"
+    assert held.exit.tail == "a" * (4_096 - 3) + "end"
 
 
 def test_an_exit_of_a_removed_attempt_is_not_waited_for(tmp_path: Path) -> None:
