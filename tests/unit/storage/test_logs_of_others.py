@@ -112,3 +112,12 @@ def test_a_file_that_was_written_after_its_log_is_looked_at_whole(path: Path) ->
 
     os.utime(path, ns=(log + 1, log + 1))
     assert sqlite_file.may_have_log_of_another(path, _fingerprint(path))
+
+
+def test_a_file_that_says_nothing_of_itself_without_its_log_is_looked_at_whole(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE of_another_program (x)")
+    path.with_name("tuner.db-wal").write_bytes(b"a log")
+
+    assert sqlite_file.may_have_log_of_another(path, _fingerprint(path))
