@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +24,6 @@ import pytest
 from tests.mutants.forks import ROOT, UNEXPLAINED, UNHEARD, each, ended, forked
 from tests.mutants.sampled import Sampled
 
-MEMORY_BYTES = 8 << 30  # of one fork: a change that fills the memory is noticed before the machine notices
 CONTROL_S = 300.0
 REMOVING = 4  # at a time
 Told = Callable[[Sampled, int | None, float], None]
@@ -92,7 +90,6 @@ def _run(
     session: pytest.Session, items: Sequence[pytest.Item], change: Sampled, functions: Functions, folder: str
 ) -> int:
     """The exit code of pytest after these tests; UNHEARD where the code cannot be exchanged."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     Path(folder).mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = _open_to_all(folder)
     if not items or not _exchange(change, functions):

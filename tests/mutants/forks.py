@@ -6,6 +6,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import select
 import signal
 import sys
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FAILED, INTERRUPTED, NOT_FOUND = 1, 2, 4  # exit codes of pytest; the last two: what is changed cannot be imported
 NOTICED = {FAILED, INTERRUPTED, NOT_FOUND}
 LOOK_S = 0.02
+MEMORY_BYTES = 8 << 30  # of one fork: a change that fills the memory is noticed before the machine notices
 # Nobody reads what failed, and where pytest finds that it runs for CI, it compares two long lists for minutes.
 UNEXPLAINED = ("--assert=plain", "--tb=no")
 T = TypeVar("T")
@@ -73,7 +75,10 @@ def forked(act: Callable[[], int]) -> int:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
         code = act()
+    except MemoryError:
+        code = FAILED
     except BaseException:  # noqa: BLE001  # a fork must not go on in this program
         os.write(heard, traceback.format_exc().encode())
     finally:
