@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from tuner_service.domain.errors import NotInstalledError, StorageError, Unavail
 from tuner_service.ports import MovedMetrics
 from tuner_service.storage import migrate, reading, tables
 from tuner_service.storage.copying import CopiedTable, copy_database
-from tuner_service.storage.engine import open_queries, open_store, revision_of
+from tuner_service.storage.engine import open_queries, open_store, revision_of, server_said
 from tuner_service.storage.postgresql.connecting import Address
 
 pytestmark = pytest.mark.slow
@@ -234,3 +235,7 @@ def test_no_statement_of_a_start_is_compiled_first() -> None:
         plan = connection.exec_driver_sql("EXPLAIN SELECT id FROM experiments WHERE ended_at IS NULL").scalars().all()
 
     assert "JIT:" not in plan, "\n".join(plan)
+
+
+def test_a_server_says_its_version_and_how_large_the_database_is() -> None:
+    assert re.search(r"answers: PostgreSQL \d+\.\d+, [1-9]\d*\.\d MiB$", server_said(the_server().filled_database()))

@@ -65,6 +65,7 @@ def test_rows_are_read_as_they_are_committed_and_tokens_end_when_they_are_revoke
 
 def test_whoever_only_reads_is_told_of_each_commit(url: str) -> None:
     with closing(open_store(url, StillClock())) as store, closing(open_queries(url)) as queries:
+        assert queries.version_waits, "a server is asked, which is not for the event loop"
         versions = [queries.version()]
         for number in (1, 2):
             store.commit(changes_for(a_trial(number=number)))
