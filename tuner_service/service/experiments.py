@@ -48,6 +48,7 @@ from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
 from tuner_service.service.hanging_commits import Outcomes
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view, require_free_output
+from tuner_service.service.listed_trials import listed_trials
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.nodes import why_no_node
 from tuner_service.service.notices import Event
@@ -57,7 +58,7 @@ from tuner_service.service.retention import Retention
 from tuner_service.service.runner_and_hub import Agents, Commands
 from tuner_service.service.sessions import Sessions
 from tuner_service.service.tokens import Tokens
-from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view, trial_view
+from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view
 from tuner_service.service.warm_start import known_outcomes
 
 logger = logging.getLogger(__name__)
@@ -385,10 +386,7 @@ class Experiments:
     def trial_views(self, experiment: Experiment, trials: Sequence[Trial]) -> list[View]:
         """Each with what its script is given the paths of, which is the same for all."""
         now, inputs = self.clock.now(), inputs_view(experiment.spec.trial.inputs)
-        told = self.queries.reported_at(experiment.id, [trial.number for trial in trials if trial.ended_at is None])
-        return [
-            {**trial_view(trial, now=now, reported_at=told.get(trial.number)), "inputs": inputs} for trial in trials
-        ]
+        return list(listed_trials(self.queries, experiment.id, trials, now=now, inputs=inputs))
 
     def trial_detail_view(self, experiment_id: ExperimentId, number: int) -> View:
         with self.queries.snapshot():

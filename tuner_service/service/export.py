@@ -17,7 +17,8 @@ from tuner_service.domain.trial import Trial
 from tuner_service.domain.values import flattened
 from tuner_service.ports import Queries
 from tuner_service.service.inputs import inputs_view
-from tuner_service.service.views import View, moment, plain, trial_view
+from tuner_service.service.listed_trials import listed_trials
+from tuner_service.service.views import View, moment, plain
 
 TRIALS_PAGE = 1_000
 METRICS_PAGE = 1_000  # reports; each may have as many values
@@ -44,11 +45,7 @@ class Export:
         """As the list of trials has them, by number."""
         inputs = self._inputs()
         for page in self._pages():
-            going = [trial.number for trial in page if trial.ended_at is None]
-            told = self.queries.reported_at(self.experiment_id, going)
-            for trial in page:
-                view = trial_view(trial, now=self.now, reported_at=told.get(trial.number))
-                yield {**view, "inputs": inputs}
+            yield from listed_trials(self.queries, self.experiment_id, page, now=self.now, inputs=inputs)
 
     def metrics(self) -> Iterator[View]:
         """One row for each metric of each report; ``step`` is null for a final one."""

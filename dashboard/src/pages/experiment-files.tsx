@@ -215,16 +215,13 @@ function Note({ view }: { view: ExperimentDetail }) {
   const text = useSignal<string | null>(null);
   const fault = useSignal("");
   const begun = useRef(new Begun(view.note));
-  const isAsLeft = useSignal(false);
   const written = useWritten<{ text: string; known: string }>(`the note of ${view.id}`, (kept) => {
     begun.current = new Begun(kept.known);
     text.value = kept.text;
-    isAsLeft.value = true;
   });
   const close = () => {
     written.forget();
     text.value = null;
-    isAsLeft.value = false;
   };
   const keep = async () => {
     try {
@@ -267,7 +264,7 @@ function Note({ view }: { view: ExperimentDetail }) {
         void keep();
       }}
     >
-      {isAsLeft.value && <AsLeft />}
+      <AsLeft of={written} />
       <textarea
         aria-label="note"
         rows={8}

@@ -101,11 +101,9 @@ function Editor({ id }: { id: string }) {
   const text = useSignal<string | null>(null);
   const fault = useSignal("");
   const beginning = `the space of ${id}`;
-  const isAsLeft = useSignal(false);
   const written = useWritten<{ text: string; tag: string | null }>(beginning, (kept) => {
     tag.current = kept.tag; // where the space is another one now, saving says so
     text.value = kept.text;
-    isAsLeft.value = true;
   });
   const tag = useRef<string | null>(null); // of the space that whoever writes has seen
   const readNewest = async (): Promise<SpaceRevision> => {
@@ -133,7 +131,6 @@ function Editor({ id }: { id: string }) {
     written.forget();
     text.value = null;
     fault.value = "";
-    isAsLeft.value = false;
   };
   const save = async () => {
     fault.value = "";
@@ -165,7 +162,7 @@ function Editor({ id }: { id: string }) {
         void save();
       }}
     >
-      {isAsLeft.value && <AsLeft />}
+      <AsLeft of={written} />
       <label for="space-text">
         The whole space, as JSON. What was tried before is kept, and used where it still fits.
       </label>

@@ -67,13 +67,11 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
     Object.fromEntries(forms.map((form) => [form.name, written(own(begun, form.name))])),
   );
   const outside = useSignal(false);
-  const isAsLeft = useSignal(false);
   const entry = useWritten<{ values: Record<string, string>; outside: boolean }>(
     `a trial of ${view.id}`,
     (kept) => {
       values.value = { ...values.value, ...kept.values };
       outside.value = kept.outside;
-      isAsLeft.value = true;
     },
   );
   const keep = () => entry.keep({ values: values.value, outside: outside.value });
@@ -105,9 +103,9 @@ function TrialForm({ view, onClose }: { view: ExperimentDetail; onClose(): void 
     <Dialog title={ADDING} onClose={close}>
       <p class="muted">
         It uses none of the budget, and the tuner learns what it comes to.
-        {view.best && !isAsLeft.value && " The fields begin with the best parameters."}
+        {view.best && !entry.isAsLeft.value && " The fields begin with the best parameters."}
       </p>
-      {isAsLeft.value && <AsLeft />}
+      <AsLeft of={entry} />
       <form
         class="fields"
         onSubmit={(event) => {
@@ -233,13 +231,11 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
   const fault = useSignal("");
   const busy = useSignal(false);
   const keys = useMemo(() => new KeyOfBody(), []);
-  const isAsLeft = useSignal(false);
   const entry = useWritten<Cloned>(`a clone of ${view.id}`, (kept) => {
     name.value = kept.name;
     trials.value = kept.trials;
     seed.value = kept.seed;
     keys.last = kept.asked;
-    isAsLeft.value = true;
   });
   const keep = () =>
     entry.keep({ name: name.value, trials: trials.value, seed: seed.value, asked: keys.last });
@@ -264,7 +260,7 @@ export function CloneDialog({ view, onClose }: { view: ExperimentDetail; onClose
   return (
     <Dialog title={`Clone ${view.name}`} onClose={close}>
       <p class="muted">The same code and settings, the newest search space, no results, and another seed.</p>
-      {isAsLeft.value && <AsLeft />}
+      <AsLeft of={entry} />
       <form
         class="fields"
         onSubmit={(event) => {

@@ -95,12 +95,17 @@ def test_a_trial_that_has_not_ended_says_when_it_reported_the_last_time(api: Api
     assert running["reported_at"] == attempt["reported_at"] == moment(START + 2)
 
 
+def two_pages(api: ApiService, path: str, **query: Any) -> tuple[Any, Any]:
+    """The first, and the one that it names."""
+    first = api.client.get(path, params=query).json()
+    return first, api.client.get(path, params={**query, "cursor": first["next"]}).json()
+
+
 def test_the_list_of_trials_can_be_narrowed_and_paged(api: ApiService, experiment: str) -> None:
     place = f"/api/v1/experiments/{experiment}/trials"
 
     failed = api.client.get(f"{place}?status=failed").json()["items"]
-    first = api.client.get(f"{place}?limit=2").json()
-    second = api.client.get(f"{place}?limit=2&cursor={first['next']}").json()
+    _, second = two_pages(api, place, limit=2)
 
     assert [trial["number"] for trial in failed] == [2]
     assert [trial["number"] for trial in second["items"]] == [3]
@@ -122,15 +127,14 @@ def test_a_page_of_trials_with_their_reports_ends_where_it_has_many(
     api: ApiService, experiment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_pages, "VALUES_OF_PAGE", 5)
-    path = f"/api/v1/experiments/{experiment}/trials?metrics=true"
+    path = f"/api/v1/experiments/{experiment}/trials"
 
-    first = api.client.get(path).json()
-    second = api.client.get(f"{path}&cursor={first['next']}").json()
+    first, second = two_pages(api, path, metrics="true")
 
     assert [[len(trial["metrics"]) for trial in page["items"]] for page in (first, second)] == [[3], [0, 0]]
     assert [trial["number"] for page in (first, second) for trial in page["items"]] == [1, 2, 3]
     assert second["next"] is None
-    assert len(api.client.get(path.partition("?")[0]).json()["items"]) == 3
+    assert len(api.client.get(path).json()["items"]) == 3
 
 
 def test_one_trial_is_shown_with_its_attempts_and_the_command_that_runs_it(api: ApiService, experiment: str) -> None:
@@ -144,8 +148,7 @@ def test_one_trial_is_shown_with_its_attempts_and_the_command_that_runs_it(api: 
 def test_metrics_are_paged_in_the_order_in_which_they_were_reported(api: ApiService, experiment: str) -> None:
     place = f"/api/v1/trials/{experiment}/1/metrics"
 
-    first = api.client.get(f"{place}?limit=2").json()
-    second = api.client.get(f"{place}?limit=2&cursor={first['next']}").json()
+    first, second = two_pages(api, place, limit=2)
 
     assert [metric["step"] for metric in first["items"] + second["items"]] == [1, 2, None]
     assert second["next"] is None
@@ -157,8 +160,7 @@ def test_a_page_of_reports_ends_where_those_have_many_values(
     monkeypatch.setattr(report_pages, "VALUES_OF_PAGE", 3)
     place = f"/api/v1/trials/{experiment}/1/metrics"
 
-    first = api.client.get(place).json()
-    second = api.client.get(f"{place}?cursor={first['next']}").json()
+    first, second = two_pages(api, place)
 
     assert [[metric["step"] for metric in page["items"]] for page in (first, second)] == [[1, 2], [None]]
     assert second["next"] is None

@@ -1,0 +1,20 @@
+"""Trials as their list shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tuner_service.domain.experiment import ExperimentId
+from tuner_service.domain.trial import Trial
+from tuner_service.ports import Queries
+from tuner_service.service.views import View, trial_view
+
+
+def listed_trials(
+    queries: Queries, experiment_id: ExperimentId, trials: Sequence[Trial], *, now: float, inputs: View
+) -> Iterator[View]:
+    """Each with when it reported the last time, where it goes on, and with ``inputs``, which are the same for all."""
+    going = [trial.number for trial in trials if trial.ended_at is None]
+    told = queries.reported_at(experiment_id, going)
+    for trial in trials:
+        yield {**trial_view(trial, now=now, reported_at=told.get(trial.number)), "inputs": inputs}
