@@ -204,7 +204,7 @@ class Client(ServiceConnection):
         return list(self.call("GET", trial_path(experiment_id, number) + "/resources", query=query).json()["samples"])
 
     def agents(self) -> list[dict[str, Any]]:
-        """Those connected now."""
+        """The nodes: those connected now, and those away on which trials run."""
         return list(self.call("GET", "/api/v1/agents").json()["items"])
 
     def devices(self) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ class AsyncService:
         return await self.line.call(lambda client: client.devices())
 
     async def agents(self) -> list[Table]:
-        """The agents that are connected now."""
+        """The nodes: those connected now, and those away (``state``) on which trials run."""
         return await self.line.call(lambda client: client.agents())
 
     async def quota_groups(self) -> list[Table]:

@@ -174,7 +174,7 @@ class Service:
         return self.line.call(lambda client: client.devices())
 
     def agents(self) -> list[Table]:
-        """The agents that are connected now."""
+        """The nodes: those connected now, and those away (``state``) on which trials run."""
         return self.line.call(lambda client: client.agents())
 
     def quota_groups(self) -> list[Table]:

@@ -16,8 +16,11 @@ FOLDER_MODE = 0o700
 OPEN_TO_OTHERS = 0o077
 # What a service and its agent make in a home. A home may also be a folder of a person's, named by its database; what
 # else lies there is none of our business.
-OWN_FOLDERS = ("agent", "attempts", "checkpoints", "nodes", "secrets", "workers")
-OWN_FILES = ("asset-owner", "notify.toml", "service.json", "service.lock", "service.log", "token", "token-read-only")
+OWN_FOLDERS = ("agent", "assets", "attempts", "checkpoints", "nodes", "ray", "secrets", "workers")
+OWN_FILES = (
+    "asset-owner", "notified.json", "notify.toml", "open.html", "port", "service.json", "service.lock", "service.log",
+    "token", "token-read-only",
+)  # fmt: skip
 OWN_PREFIXES = ("tuner.db", "token.", "token-read-only.", "service.")  # with the files beside a database, and drafts
 
 logger = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from tuner_service.cli.output.tables import (
     print_object,
     sparkline,
 )
-from tuner_service.cli.verbs import sessions, start
+from tuner_service.cli.verbs import asset, sessions, start
 from tuner_service.cli.verbs.best import best_text
 from tuner_service.cli.verbs.trials import trials_text
 
@@ -286,6 +287,24 @@ def test_a_time_is_of_this_machine_and_says_its_distance_from_utc(
         assert moment_text("2026-11-25T23:30:05.123456+00:00") == moment_text("2026-11-25T23:30:05Z") == said
     time.tzset()
     assert moment_text(None) == "-"
+
+
+def test_a_table_of_assets_tells_times_as_every_table_does() -> None:
+    (column,) = (column for column in asset.COLUMNS if column.title == "ADDED")
+    at = "2026-11-25T23:30:05.123456Z"
+
+    assert column.text({"created_at": at}) == moment_text(at)
+
+
+def test_one_asset_is_told_with_its_time_as_every_table_tells_it() -> None:
+    at = "2026-11-25T23:30:05.123456Z"
+    view = {
+        "id": "0" * 64, "digest": "sha256:" + "0" * 64, "kind": "code", "names": [], "size": 0, "files": 0,
+        "created_at": at, "experiments": [],
+    }  # fmt: skip
+    service: Any = SimpleNamespace(asset_files=lambda _id: iter([]))
+
+    assert f"added        {moment_text(at)}\n" in asset._text(service, view)
 
 
 @pytest.mark.parametrize(("role", "said"), [("admin", "admin"), ("operator", "operator"), ("read_only", "read-only")])

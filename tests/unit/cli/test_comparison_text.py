@@ -49,6 +49,18 @@ def test_a_setting_that_one_of_them_does_not_have_differs() -> None:
     assert other["differs"] == {"assessor.name": "asha", "assessor.args": {}}
 
 
+def test_what_an_algorithm_may_take_and_whose_nodes_are_used_are_settings() -> None:
+    views = [
+        a_view("a", algorithm_timeout=60.0, executor=None),
+        a_view("b", algorithm_timeout=5.0, executor={"name": "ray"}),
+    ]
+
+    assert [row["differs"] for row in comparison_of(views)] == [
+        {"algorithm_timeout": 60.0, "executor.name": None},
+        {"algorithm_timeout": 5.0, "executor.name": "ray"},
+    ]
+
+
 def test_assets_are_compared_by_name_and_short_digest() -> None:
     trials = [{"command": ["true"], "models": {}, "datasets": {"data": {"asset": f"sha256:{n}"}}} for n in "12"]
     views = [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tuner_service.cli.output.tables import format_rows
+from tuner_service.cli.verbs import doctor
 from tuner_service.cli.verbs.agent import NODE_COLUMNS as AGENT_COLUMNS
 from tuner_service.cli.verbs.agent import what_keeps_away
 from tuner_service.cli.verbs.ps import NODE_COLUMNS, node_rows
@@ -17,11 +18,16 @@ from tuner_service.service.nodes import node_views
 class Service:
     """What of a client is asked."""
 
+    url = "https://tuner.example"
+
     def __init__(self, agents: list[dict[str, Any]], executors: list[dict[str, Any]]) -> None:
         self._agents, self._executors = agents, executors
 
     def agents(self) -> list[dict[str, Any]]:
         return self._agents
+
+    def readiness(self) -> dict[str, Any]:
+        return {}
 
     def call(self, method: str, path: str) -> Any:
         assert (method, path) == ("GET", "/api/v1/executors")
@@ -53,6 +59,25 @@ def test_nodes_of_every_origin_stand_in_one_table_with_their_states() -> None:
         "local   local     ready          4  head",
         "gpu-7   joined    in_trouble    16  gpu7  12 MiB are free; make room",
     ]
+
+
+def test_doctor_says_of_nodes_which_are_connected_and_what_is_wrong_with_the_others() -> None:
+    local = {"id": "local", "host": "head", "pid": 7, "state": "ready", "message": ""}
+    full = {"id": "gpu-8", "host": "gpu8", "pid": 9, "state": "in_trouble", "message": "12 MiB are free; make room"}
+    away = node_views([], {"gpu-7": ["8f3k2/1"]})
+
+    def found(agents: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        service: Any = Service(agents, [])
+        findings = [finding for finding in doctor._parts(service) if finding.check == "agent"]
+        return [(finding.state, finding.detail.partition(";")[0]) for finding in findings]
+
+    assert found([local]) == [("ok", "local on head, process 7")]
+    assert found([local, full, *away]) == [
+        ("ok", "local on head, process 7, gpu-8 on gpu8, process 9"),
+        ("warning", "gpu-8: 12 MiB are free"),
+        ("warning", "gpu-7: it is not connected"),
+    ]
+    assert found(away) == [("warning", "none is connected"), ("warning", "gpu-7: it is not connected")]
 
 
 def test_of_a_node_that_is_away_nobody_says_what_it_has() -> None:

@@ -35,7 +35,7 @@ OF_NO_SERVICE = {
 # Where the command line or REST has another word for a call; everything else is there under the very same one.
 OTHER_COMMANDS = {
     "connect": "serve", "quick_start": "start", "experiments": "ps", "experiment": "show", "trial": "show",
-    "status": "show", "checkpoints": "show", "agents": "doctor", "to_pandas": "export",
+    "status": "show", "checkpoints": "show", "agents": "agent", "to_pandas": "export",
 }  # fmt: skip
 OTHER_ROUTES = {"connect": "healthz", "quick_start": "experiments", "to_pandas": "export", "wait": "events"}
 VERBS = {

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner_service.service.private import make_private
+from tuner_service.service.private import OWN_FILES, OWN_FOLDERS, make_private
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
 
 def modes(home: Path) -> dict[str, int]:
@@ -38,6 +40,29 @@ def test_a_home_that_an_earlier_version_left_open_is_closed_to_its_last_file(
     assert closed == len(found)
     assert "home_closed_to_others" in caplog.text
     assert make_private(home) == 0
+
+
+def test_all_that_a_service_and_its_commands_leave_in_a_home_is_the_services(tmp_path: Path) -> None:
+    home = an_open_home(tmp_path)
+    names = ("port", "open.html", "notified.json", "assets/sha256/ab", "ray/token")
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("x")
+        (home / name).chmod(0o644)
+    home.chmod(0o755)
+
+    make_private(home)
+
+    found = modes(home)
+    assert found["."] == 0o700
+    assert {name: found[name] for name in names} == dict.fromkeys(names, 0o600)
+
+
+def test_the_page_of_the_home_names_what_is_the_services() -> None:
+    _, _, section = PAGE.read_text(encoding="utf-8").partition("## The home folder")
+    named = {name for line in section.splitlines() if line.startswith("|") for name in line.split("|")[1].split("`")}
+
+    assert {*OWN_FILES, *(f"{name}/" for name in OWN_FOLDERS)} <= named
 
 
 def test_a_new_home_is_made_closed(tmp_path: Path) -> None:

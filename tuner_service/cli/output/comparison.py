@@ -12,8 +12,8 @@ from tuner_service.cli.output.tables import Row, aligned, clip, duration_text, f
 
 # What was asked for; the rest of a view is what came of it, or a label.
 SETTINGS = (
-    "objective", "search_space", "tuner", "assessor", "advisor", "budget", "trial", "seed", "deterministic", "workers",
-    "warm_start", "quota_group", "priority", "preemptible",
+    "objective", "search_space", "tuner", "assessor", "advisor", "budget", "trial", "seed", "deterministic",
+    "algorithm_timeout", "workers", "warm_start", "quota_group", "priority", "preemptible", "executor",
 )  # fmt: skip
 BY_DIGEST = ("datasets", "models", "pretrained_from")  # fields of a trial whose assets "inputs" names as people do
 MAX_CELL = 40

@@ -12,7 +12,7 @@ from tuner_service.cli.files.ignore import ignoring_in_code
 from tuner_service.cli.output.byte_bar import ByteBar
 from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.sizes import size_text
-from tuner_service.cli.output.tables import Column, Row, print_object, print_rows
+from tuner_service.cli.output.tables import Column, Row, moment_text, print_object, print_rows
 from tuner_service.cli.starting import service_and_body
 from tuner_service.client import Client
 from tuner_service.domain.assets import RESERVED_NAMES
@@ -25,7 +25,7 @@ COLUMNS = (
     Column(title="NAMES", text=lambda a: " ".join(a["names"]), width=60),
     Column(title="FILES", text=lambda a: str(a["files"]), right=True),
     Column(title="SIZE", text=lambda a: size_text(a["size"]), right=True),
-    Column(title="ADDED", text=lambda a: a["created_at"]),
+    Column(title="ADDED", text=lambda a: moment_text(a["created_at"])),
 )
 
 
@@ -93,7 +93,7 @@ def _text(client: Client, view: Row) -> str:
         f"kind         {view['kind']}",
         f"names        {' '.join(view['names']) or '-'}",
         f"size         {size_text(view['size'])} in {counted(view['files'], 'file')}",
-        f"added        {view['created_at']}",
+        f"added        {moment_text(view['created_at'])}",
         f"experiments  {' '.join(view['experiments']) or '-'}",
         "",
     ]

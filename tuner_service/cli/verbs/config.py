@@ -11,7 +11,7 @@ from tuner_service.config import SETTINGS
 from tuner_service.setting_values import NEVER, without_password
 
 HIDDEN = "(set)"
-ADDRESSES = frozenset({"db", "url", "checkpoint_store"})
+ADDRESSES = frozenset({"db", "url", "checkpoint_store", "asset_store"})
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -223,15 +223,25 @@ def _local_agent(settings: Settings) -> Iterator[Finding]:
 
 def _parts(client: Client) -> Iterator[Finding]:
     yield Finding(check="service", detail=client.url)
-    agents = client.agents()
-    if agents:
-        yield Finding(check="agent", detail=", ".join(f"{a['id']} on {a['host']}, process {a['pid']}" for a in agents))
-    else:
-        detail = "none is connected; trials wait until one is (its log is agent/agent.log in the home folder)"
-        yield Finding(check="agent", state="warning", detail=detail)
+    yield from _agents(client)
     readiness = client.readiness()
     for name, trouble in readiness.get("parts", {}).items():
         state = "ok" if trouble == "ok" else "FAULT"
         yield Finding(check=f"service {name}", state=state, detail=trouble)
     for name, warning in readiness.get("warnings", {}).items():
         yield Finding(check=f"service {name}", state="warning", detail=warning)
+
+
+def _agents(client: Client) -> Iterator[Finding]:
+    """Those connected, and of each that is in trouble, or away with trials, what to do."""
+    agents = client.agents()
+    connected = [agent for agent in agents if agent["state"] != "away"]
+    if connected:
+        detail = ", ".join(f"{a['id']} on {a['host']}, process {a['pid']}" for a in connected)
+        yield Finding(check="agent", detail=detail)
+    else:
+        detail = "none is connected; trials wait until one is (its log is agent/agent.log in the home folder)"
+        yield Finding(check="agent", state="warning", detail=detail)
+    for agent in agents:
+        if agent["message"]:
+            yield Finding(check="agent", state="warning", detail=f"{agent['id']}: {agent['message']}")
