@@ -459,6 +459,11 @@ class MemoryQueries:
         rows = self._rows.get(experiment_id)
         return None if rows is None else rows.trials.get(number)
 
+    def best_trials(self, experiment_ids: Collection[ExperimentId]) -> Mapping[ExperimentId, Trial]:
+        named = [one for one in self.experiments() if one.id in experiment_ids]
+        found = [self.trial(one.id, one.best_number) for one in named if one.best_number is not None]
+        return {trial.experiment_id: trial for trial in found if trial is not None}
+
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         rows = self._rows.get(experiment_id)
         found = [] if rows is None else [a for _, a in sorted(rows.attempts.items())]

@@ -377,6 +377,9 @@ class Queries(Protocol):
     def trials_of(self, experiment_id: ExperimentId, numbers: Collection[int]) -> Sequence[Trial]:
         """Those of them that there are, by number; at most TOUCHED_LIMIT are asked for."""
 
+    def best_trials(self, experiment_ids: Collection[ExperimentId]) -> Mapping[ExperimentId, Trial]:
+        """Of each the one that it names as its best, where there is one; one statement for all of them."""
+
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         """By (number, attempt)."""
 
@@ -395,10 +398,7 @@ class Queries(Protocol):
         """By (attempt, sequence), those after the given pair."""
 
     def reported_at(self, experiment_id: ExperimentId, numbers: Sequence[int]) -> Mapping[int, float]:
-        """When those of ``numbers`` that have not ended reported anything the last time, by their numbers.
-
-        Without a look at other reports than the newest of each.
-        """
+        """When those of ``numbers`` that have not ended reported the last time. Without a look at other reports."""
 
     def checkpoints(self, experiment_id: ExperimentId, number: int) -> Sequence[Checkpoint]:
         """Newest first."""

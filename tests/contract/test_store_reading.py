@@ -142,3 +142,13 @@ def test_trials_with_a_live_attempt_are_found_with_when_they_reported_the_last_t
 
     assert store.queries.live_trials(EXPERIMENT_ID) == [(trials[0], START + 1), (trials[3], None)]
     assert list(store.queries.live_trials("other")) == []
+
+
+def test_the_best_trials_of_several_experiments_are_those_that_each_of_them_names(store: Any) -> None:
+    named = {"a": 2, "b": 1, "c": None, "d": 9}
+    listed = [an_experiment(id=name, best_number=number, best_value=0.5) for name, number in named.items()]
+    trials = {(name, number): a_trial(experiment_id=name, number=number) for name in named for number in (1, 2)}
+    store.commit(Changes(experiments={one.id: one for one in listed}, trials=trials))
+
+    assert store.queries.best_trials([*named, "nowhere"]) == {"a": trials["a", 2], "b": trials["b", 1]}
+    assert store.queries.best_trials(["c", "d"]) == store.queries.best_trials([]) == {}

@@ -48,7 +48,7 @@ from tuner_service.service.digests import digest_view
 from tuner_service.service.events import EventHub
 from tuner_service.service.hanging_commits import Outcomes
 from tuner_service.service.inputs import Inputs, WantedInput, WantedItem, inputs_view, require_free_output
-from tuner_service.service.listed_trials import listed_trials
+from tuner_service.service.listed_trials import last_reports, listed_trials
 from tuner_service.service.node_files import NodeFiles, part_of_log
 from tuner_service.service.nodes import why_no_node
 from tuner_service.service.notices import Event
@@ -314,9 +314,9 @@ class Experiments:
         return data
 
     def list_views(self, experiments: Sequence[Experiment]) -> list[View]:
-        now = self.clock.now()
-        with self.queries.snapshot():
-            return [experiment_view(e, now=now, best=self._best(e)) for e in experiments]
+        """Entries of the list, asked for in the snapshot in which the experiments were read."""
+        now, best = self.clock.now(), self.queries.best_trials([experiment.id for experiment in experiments])
+        return [experiment_view(e, now=now, best=best.get(e.id)) for e in experiments]
 
     def detail_view(self, experiment_id: ExperimentId, *, sees_values: bool = True) -> View:
         """``sees_values``: of the variables of its trials; else their names stand there alone."""
@@ -392,7 +392,7 @@ class Experiments:
         with self.queries.snapshot():
             experiment, trial = self.find(experiment_id), self.find_trial(experiment_id, number)
             attempts = self.queries.attempts(experiment_id, number)
-            told = self.queries.reported_at(experiment_id, [number]).get(number)
+            told = last_reports(self.queries, experiment_id, [trial]).get(number)
         return trial_detail_view(trial, now=self.clock.now(), attempts=attempts, spec=experiment.spec, reported_at=told)
 
     def find_trial(self, experiment_id: ExperimentId, number: int) -> Trial:

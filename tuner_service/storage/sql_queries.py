@@ -267,6 +267,13 @@ class SqlQueries:
         with self.reading() as connection:
             return [mapping.trial_out(row) for row in connection.execute(query).mappings()]
 
+    def best_trials(self, experiment_ids: Collection[ExperimentId]) -> Mapping[ExperimentId, Trial]:
+        is_best = and_(_t.c.experiment_id == _e.c.id, _t.c.number == _e.c.best_number)
+        query = select(_t).join(_e, is_best).where(_e.c.id.in_(experiment_ids))
+        with self.reading() as connection:
+            found = [mapping.trial_out(row) for row in connection.execute(query).mappings()]
+        return {trial.experiment_id: trial for trial in found}
+
     def attempts(self, experiment_id: ExperimentId, number: int | None = None) -> Sequence[Attempt]:
         with self.reading() as connection:
             if number is None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tests.api_service import an_api_service
 from tests.builders import EXPERIMENT_ID, START, StillClock, a_metric, a_trial, an_attempt, an_experiment
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import TrialStatus
+from tuner_service.service.views import moment
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.sql_queries import SqlQueries
 
@@ -93,3 +96,21 @@ def test_an_experiment_is_shown_by_as_many_statements_however_many_trials_run(tm
             counts.append(len(statements))
             assert [one["value"] for one in shown["running"]] == list(range(1, last + 1))
     assert 0 < counts[0] == counts[1]
+
+
+def test_the_page_of_a_trial_asks_for_its_newest_report_only_while_it_goes_on(tmp_path: Path) -> None:
+    going = a_trial(number=1, started_at=START)
+    ended = replace(going, number=2, status=TrialStatus.SUCCEEDED, ended_at=START + 9)
+    counts, told = list[int](), list[str | None]()
+    with closing(open_store(tmp_path / "tuner.db", StillClock())) as store:
+        experiments = replace(an_api_service().services.experiments, queries=store.queries)
+        trials = {(EXPERIMENT_ID, trial.number): trial for trial in (going, ended)}
+        reports = [a_metric(number=trial.number, at=START + 5) for trial in (going, ended)]
+        store.commit(Changes(experiments={EXPERIMENT_ID: an_experiment()}, trials=trials, metrics=reports))
+        for number in (1, 2):
+            read = partial(experiments.trial_detail_view, EXPERIMENT_ID, number)
+            statements, shown = statements_of(store.queries, read)
+            counts.append(len(statements))
+            told.append(shown["reported_at"])
+    assert counts[1] == counts[0] - 1
+    assert told == [moment(START + 5), None]

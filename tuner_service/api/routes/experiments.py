@@ -84,16 +84,18 @@ def list_experiments(  # noqa: PLR0913  # one argument for each query parameter
     cursor: Cursor = None,
 ) -> Response:
     """Newest first."""
-    experiments = list(services.queries.experiments())
     after = read_moment_cursor(cursor)
-    if after is not None:
-        # By its place and not by its name: the one that ended the page before may have been deleted since.
-        experiments = [experiment for experiment in experiments if (experiment.created_at, experiment.id) < after]
     sought = Sought(statuses=frozenset(status or ()), project=project, tags=frozenset(tag or ()), name=name)
-    experiments = [experiment for experiment in experiments if sought.admits(experiment)]
-    page = experiments[:limit]
+    with services.queries.snapshot():
+        experiments = list(services.queries.experiments())
+        if after is not None:
+            # By its place and not by its name: the one that ended the page before may have been deleted since.
+            experiments = [experiment for experiment in experiments if (experiment.created_at, experiment.id) < after]
+        experiments = [experiment for experiment in experiments if sought.admits(experiment)]
+        page = experiments[:limit]
+        items = services.experiments.list_views(page)
     following = make_cursor(f"{page[-1].created_at!r} {page[-1].id}") if len(experiments) > limit else None
-    return json_response({"items": services.experiments.list_views(page), "next": following})
+    return json_response({"items": items, "next": following})
 
 
 @router.get("/{experiment_id}")
