@@ -12,12 +12,13 @@ import pytest
 
 from tests.api_service import ADMIN_TOKEN, ApiService, a_body, an_api_service
 from tests.asset_trees import a_tree, added
-from tests.builders import a_trial
+from tests.builders import START, a_metric, a_trial, an_attempt
 from tests.unit.api.test_api_access import routes
 from tests.unit.api.test_node_routes import a_hello
 from tuner_service.api.app import ROUTERS
 from tuner_service.api.described.operations import OPERATIONS
 from tuner_service.dispatcher.changes import Changes
+from tuner_service.domain.trial import TrialStatus
 
 EXPERIMENTS = "/api/v1/experiments"
 
@@ -93,6 +94,32 @@ def test_an_experiment_that_has_changed_since_it_was_read_is_not_deleted(api: Ap
     assert api.client.delete(path, headers={"If-Match": tag}).status_code == 412
     now = api.client.get(path).headers["etag"]
     assert api.client.delete(path, headers={"If-Match": f'W/"x", {now}'}).status_code == 204
+
+
+def test_what_running_trials_report_is_another_answer_and_no_change_of_what_somebody_has_seen(api: ApiService) -> None:
+    experiment_id = api.create()
+    trial, attempt = a_trial(experiment_id=experiment_id, started_at=START), an_attempt(experiment_id=experiment_id)
+    api.store.commit(Changes(trials={(experiment_id, 1): trial}, attempts={attempt.key: attempt}))
+    experiment, of_it = f"{EXPERIMENTS}/{experiment_id}", f"/api/v1/trials/{experiment_id}/1"
+    seen = {path: {"If-Match": api.client.get(path).headers["etag"]} for path in (experiment, of_it)}
+
+    progress = replace(trial, last_step=1, last_value=0.5, last_metrics={"loss": 0.5}, final={"size": 3.0})
+    for reported in (
+        Changes(metrics=[a_metric(experiment_id=experiment_id, first=False, at=START + 1)]),
+        Changes(trials={(experiment_id, 1): progress}),
+    ):
+        before = {path: api.client.get(path).headers["etag"] for path in seen}
+        api.store.commit(reported)
+        for path, tag in before.items():
+            assert api.client.get(path, headers={"If-None-Match": tag}).status_code == 200
+
+    api.store.commit(Changes(attempts={attempt.key: replace(attempt, peak_gpu_bytes=7)}))
+    # It is asked for, of one that the dispatcher does not know: it is in the database alone.
+    assert api.client.post(f"{of_it}/stop", headers=seen[of_it]).status_code in {404, 409}
+    changed = [api.client.request("PATCH", experiment, json={"note": "x"}, headers=seen[experiment]) for _ in range(2)]
+    assert [answer.status_code for answer in changed] == [200, 412]
+    api.store.commit(Changes(trials={(experiment_id, 1): replace(trial, status=TrialStatus.PAUSED)}))
+    assert api.client.post(f"{of_it}/stop", headers=seen[of_it]).status_code == 412
 
 
 def test_a_search_space_that_has_changed_since_it_was_read_is_not_replaced(api: ApiService) -> None:

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from tuner_service.api.auth import role_of
-from tuner_service.api.responses import entity_tag, is_known
+from tuner_service.api.responses import entity_tag, is_unchanged
 from tuner_service.service.access import Role
 from tuner_service.service.experiments import Services
 from tuner_service.service.views import View
@@ -33,7 +33,7 @@ async def matched(services: Services, if_match: str | None, view: Callable[[], V
         return
     async with services.experiments.turn(what):
         tag = await asyncio.to_thread(lambda: entity_tag(view()))
-        if not is_known(tag, if_match):
+        if not is_unchanged(tag, if_match):
             raise HTTPException(412, f"{what} has changed since it was read with {if_match:.100}; read it again")
         yield
 
