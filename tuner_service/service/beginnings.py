@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Touched
 from tuner_service.domain.errors import NotFoundError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import Clock, Queries
@@ -116,15 +117,25 @@ class Beginnings:
             return Patch(
                 sequence=sequence, experiments=experiments, touched=replace(touched, trials={}, checkpoints={})
             )
-        numbers = touched.trials.get(topic, set())
+        if topic not in touched.trials:
+            return Patch(sequence=sequence, touched=of_topic(touched, topic))
+        return self._patch_of_one(topic, touched, sequence)
+
+    def _patch_of_one(self, topic: ExperimentId, touched: Touched, sequence: int) -> Patch | GapReason:
+        numbers, one = touched.trials[topic], self._queries.experiment(topic)
         if numbers is None:
             return GapReason.TOO_MANY
-        one = self._queries.experiment(topic) if topic in touched.trials else None
+        # A report of anything but the objective touches no trial: of all that run it is told when they reported.
+        live = {attempt.key.number for attempt in self._queries.live_attempts(topic)}
+        if len(live | numbers) > TOUCHED_LIMIT:
+            return GapReason.TOO_MANY
         rows = [TrialRow(trial) for trial in self._queries.trials_of(topic, numbers)] if numbers else []
+        reported = self._queries.reported_at(topic, sorted(live | numbers))
         return Patch(
             sequence=sequence,
             experiments=() if one is None else (one,),
             trials={topic: rows} if rows else {},
+            reported={topic: reported} if reported else {},
             touched=of_topic(touched, topic),
         )
 

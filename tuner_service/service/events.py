@@ -116,6 +116,7 @@ class _Pending:
     touched: Touched = field(default_factory=Touched)
     experiments: dict[ExperimentId, Experiment] = field(default_factory=dict)
     trials: dict[ExperimentId, dict[int, Trial]] = field(default_factory=dict)
+    reported: dict[ExperimentId, dict[int, float]] = field(default_factory=dict)  # when the last time, by trial
     cluster: bool = False
 
     def add(self, changes: Changes, sequence: int, topics: dict[ExperimentId, set[Stream]]) -> None:
@@ -127,10 +128,15 @@ class _Pending:
         for (experiment_id, number), trial in changes.trials.items():
             if experiment_id in topics:
                 self.trials.setdefault(experiment_id, {})[number] = trial
+        if topics.keys() - {ALL}:
+            for row in changes.metrics:
+                if row.experiment_id in topics:
+                    self.reported.setdefault(row.experiment_id, {})[row.number] = row.at
         self.touched.add(changes.touched_besides_trials())
         for experiment_id in changes.deleted_experiments:
             self.experiments.pop(experiment_id, None)
             self.trials.pop(experiment_id, None)
+            self.reported.pop(experiment_id, None)
 
 
 class EventHub:
@@ -299,7 +305,9 @@ class EventHub:
                 Patch(sequence=pending.sequence, experiments=list(pending.experiments.values()), touched=touched)
             )
         trials = pending.trials.get(topic, {})
-        if len(trials) > TOUCHED_LIMIT:
+        ended = {number for number, trial in trials.items() if trial.ended_at is not None}
+        reported = {number: at for number, at in pending.reported.get(topic, {}).items() if number not in ended}
+        if max(len(trials), len(reported)) > TOUCHED_LIMIT:
             return self._gap(pending.sequence, GapReason.TOO_MANY)
         one = pending.experiments.get(topic)
         return self._bytes(
@@ -307,6 +315,7 @@ class EventHub:
                 sequence=pending.sequence,
                 experiments=() if one is None else (one,),
                 trials={topic: self._rows(topic, trials)} if trials else {},
+                reported={topic: reported} if reported else {},
                 touched=of_topic(pending.touched, topic),
             )
         )
@@ -315,7 +324,7 @@ class EventHub:
         return gap_event(sequence, self._lineage, reason)
 
     def _bytes(self, patch: Patch) -> bytes:
-        if patch.experiments or patch.trials or patch.touched != Touched():
+        if patch.experiments or patch.trials or patch.reported or patch.touched != Touched():
             return patch_event(patch, lineage=self._lineage, now=self._clock.now())
         return b""
 

@@ -49,6 +49,7 @@ class Patch:
     sequence: int
     experiments: Sequence[Experiment] = ()
     trials: Mapping[ExperimentId, Sequence[TrialRow]] = field(default_factory=dict)
+    reported: Mapping[ExperimentId, Mapping[int, float]] = field(default_factory=dict)  # when the last time, by trial
     touched: Touched = field(default_factory=Touched)  # of it what has no rows here
 
 
@@ -67,6 +68,8 @@ def patch_event(patch: Patch, *, lineage: str, now: float) -> bytes:
         view["quota_groups"] = True
     if patch.trials:
         view["trials"] = {name: _columns(rows, now) for name, rows in patch.trials.items()}
+    if patch.reported:
+        view["reported"] = {name: _moments(told) for name, told in patch.reported.items()}
     return _event("patch", _json(view), id_=event_id(patch.sequence, lineage))
 
 
@@ -114,6 +117,11 @@ def _entry(experiment: Experiment, *, now: float) -> View:
 def _columns(rows: Sequence[TrialRow], now: float) -> dict[str, list[Any]]:
     cells = zip(*(_cells(row.trial, row.known, now) for row in rows), strict=True)
     return {name: list(column) for name, column in zip(TRIAL_COLUMNS, cells, strict=True)}
+
+
+def _moments(told: Mapping[int, float]) -> dict[str, list[Any]]:
+    numbers = sorted(told)
+    return {"number": numbers, "reported_at": [moment(told[number]) for number in numbers]}
 
 
 def _cells(trial: Trial, known: Parameters | None, now: float) -> tuple[Any, ...]:
