@@ -6,20 +6,21 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import InternalError
 
 from benchmarks.large.filling import EXPERIMENT_ID as EXPERIMENT
 from benchmarks.large.filling import Size, fill
-from tests.builders import EXPERIMENT_ID, StillClock
+from tests.builders import EXPERIMENT_ID, START, StillClock, a_metric, a_trial, an_attempt, an_experiment
 from tests.migrations import build_database as stored
 from tests.postgresql import the_server
+from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
 from tuner_service.ports import MovedMetrics
@@ -27,6 +28,7 @@ from tuner_service.storage import migrate, reading, tables
 from tuner_service.storage.copying import CopiedTable, copy_database
 from tuner_service.storage.engine import open_queries, open_store, revision_of, server_said
 from tuner_service.storage.postgresql.connecting import Address
+from tuner_service.storage.prepared import Prepared
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
@@ -76,6 +78,61 @@ def test_a_start_and_a_step_of_archiving_read_what_they_want_and_nothing_else_of
     statistics = at_server("SELECT relname::text, seq_tup_read FROM pg_stat_user_tables")
     large = ("journal", "trials", "attempts", "metrics", "checkpoints")
     assert {name: count for name, count in statistics if name in large and count} == {}
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """How the server has carried out the prepared statements since, each with its rows."""
+    found = list[dict[str, Any]]()
+    tuples = Prepared.tuples
+
+    def explained(query: Prepared, connection: Connection, **values: Any) -> list[tuple[Any, ...]]:
+        text, _, fixed = query._compiled(connection.dialect)
+        cursor = connection.connection.cursor()
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", fixed | values)
+        ((plan,),) = cursor.fetchall()
+        found.append(plan[0]["Plan"])
+        return tuples(query, connection, **values)
+
+    monkeypatch.setattr(Prepared, "tuples", explained)
+    return found
+
+
+def looks_at(table: str, plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if plan.get("Relation Name") == table:
+        yield plan
+    for part in plan.get("Plans", ()):
+        yield from looks_at(table, part)
+
+
+@pytest.mark.parametrize("read", ["reported_at", "entries_of", "trial_entries", "live_trials"])
+def test_the_newest_report_of_a_running_trial_is_one_row_at_the_end_of_its_part_of_the_key(
+    plans: list[dict[str, Any]], read: str
+) -> None:
+    url, reports = the_server().new_database(), {1: 2, 2: 2_000}
+    with closing(open_store(url, StillClock())) as store:
+        attempts = [an_attempt(number=number) for number in reports]
+        rows = [a_metric(number=number, sequence=n + 1, step=n) for number in reports for n in range(reports[number])]
+        trials = {(EXPERIMENT_ID, number): a_trial(number=number, started_at=START) for number in reports}
+        store.commit(
+            Changes(
+                experiments={EXPERIMENT_ID: an_experiment()},
+                trials=trials,
+                attempts={attempt.key: attempt for attempt in attempts},
+                metrics=rows,
+            )
+        )
+        the_server().execute("VACUUM (ANALYZE)", database=name_of(url))
+        plans.clear()
+        numbers = () if read in {"trial_entries", "live_trials"} else ([1, 2],)
+        assert len(getattr(store.queries, read)(EXPERIMENT_ID, *numbers)) == len(reports)
+
+    looks = [look for plan in plans for look in looks_at("metrics", plan)]
+    assert looks
+    for look in looks:
+        assert (look["Node Type"], look["Scan Direction"]) == ("Index Scan", "Backward")
+        assert (look["Actual Rows"], look["Actual Loops"]) == (1, len(reports))
+        assert "Filter" not in look
 
 
 def test_a_database_of_the_first_revision_is_brought_up_to_date_and_keeps_its_rows() -> None:
