@@ -22,7 +22,7 @@ describe("the stream", () => {
   test("an event says what is to be read anew; what is not understood says everything", () => {
     expect(
       topicsOf({ name: "patch", data: '{"experiments":[{"id":"a"}],"removed":["b"],"trials":{"c":{}}}' }),
-    ).toEqual(["a", "a/outcomes", "c", "b", "b/outcomes", "cluster"]);
+    ).toEqual(["a", "a/outcomes", "c", "b", "b/outcomes", "b/removed", "cluster"]);
     expect(topicsOf({ name: "gap", data: "{}" })).toEqual(["*"]);
     expect(topicsOf({ name: "heartbeat", data: "{}" })).toEqual([HEALTH]);
     expect(topicsOf({ name: "cluster", data: "{}" })).toEqual(["cluster", NODES]);

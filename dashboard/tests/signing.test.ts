@@ -28,6 +28,7 @@ const HELLO = "id: 7-a\nevent: begin\ndata: {}\n\n";
 let isGood = true;
 let refused = 0; // the status with which streams are refused; 0 where nobody answers, 200 where they are not
 let ends: (() => void)[] = [];
+let tell: (event: string) => void = () => {};
 
 function service(path: string): Promise<Response> {
   if (!path.endsWith("/events")) return Promise.resolve(Response.json({ name: "ann", role: "operator" }));
@@ -36,7 +37,8 @@ function service(path: string): Promise<Response> {
   if (!isGood) return Promise.resolve(Response.json({}, { status: 401 }));
   const body = new ReadableStream({
     start(stream) {
-      stream.enqueue(new TextEncoder().encode(HELLO));
+      tell = (event) => stream.enqueue(new TextEncoder().encode(event));
+      tell(HELLO);
       ends.push(() => stream.close());
     },
   });
@@ -142,6 +144,53 @@ test("who signs out in one tab is signed out in the others", async () => {
   const [one, other] = await twoTabs();
   await other.session.signOut();
   expect([one, other].map(({ client }) => client.signedOut.value)).toEqual([true, true]);
+});
+
+/** Of each tab what it keeps, "the note of" two experiments; that of `acting` is there while none of them is told. */
+function keptBy(acting: number): Map<string, string>[] {
+  const kept = Channel.all.map(() => new Map([["written", notesOf("8f3k2", "7d2h1")]]));
+  const enter = (place: number) =>
+    vi.stubGlobal("sessionStorage", {
+      getItem: (name: string) => kept[place]?.get(name) ?? null,
+      setItem: (name: string, text: string) => kept[place]?.set(name, text),
+      removeItem: (name: string) => kept[place]?.delete(name),
+    });
+  Channel.all.forEach((channel, place) => {
+    const hears = channel.onmessage;
+    channel.onmessage = (message) => {
+      enter(place);
+      hears?.(message);
+      enter(acting);
+    };
+  });
+  enter(acting);
+  return kept;
+}
+
+function notesOf(...ids: string[]): string {
+  return JSON.stringify(
+    Object.fromEntries(ids.map((id) => [JSON.stringify(["ann", `the note of ${id}`]), "…"])),
+  );
+}
+
+test("who signs out leaves nothing written in any tab, and a session that has ended leaves all of it", async () => {
+  const [, other] = await twoTabs();
+  const kept = keptBy(1);
+  endSession();
+  await settle(1_000);
+  expect(kept.map((one) => one.size)).toEqual([1, 1]);
+  isGood = true;
+  await other.session.signIn({ token: "t" });
+  await other.session.signOut();
+  expect(kept.map((one) => one.size)).toEqual([0, 0]);
+});
+
+test("what was written of an experiment is gone with it in every tab, and what was written of others is not", async () => {
+  await twoTabs();
+  const kept = keptBy(0);
+  tell('id: 8-a\nevent: patch\ndata: {"experiments":[{"id":"7d2h1"}],"removed":["8f3k2","h1"]}\n\n');
+  await settle();
+  expect(kept.map((one) => one.get("written"))).toEqual([notesOf("7d2h1"), notesOf("7d2h1")]);
 });
 
 test("somebody else who signs in in one tab is who the others show, and they look at everything again", async () => {

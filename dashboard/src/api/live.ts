@@ -1,6 +1,7 @@
 // Live changes: one stream for all tabs of a browser. The tab that holds the lock reads it and tells the others.
 // Where the service has no stream for it, the pages look again by themselves.
 import { signal } from "@preact/signals";
+import { forgetAllWritten, forgetWrittenOf } from "../state/draft";
 import { serviceNow } from "../state/service-clock";
 import { API, giveUpReads, PAGE_HEADERS, seen, signedOut } from "./client";
 import { parsed } from "./exact";
@@ -17,6 +18,7 @@ export const HEALTH: Topic = "/health"; // no experiment has such an id
 export const NODES: Topic = "/nodes";
 
 export const outcomesOf = (id: string): Topic => `${id}/outcomes`;
+const REMOVED = "/removed"; // behind the id of an experiment that is gone
 
 export type Connection = "connecting" | "live" | "polling" | "lost";
 export const connection = signal<Connection>("connecting");
@@ -39,7 +41,7 @@ type Told =
   | { kind: "state"; state: Connection }
   | { kind: "who" }
   | { kind: "signed-in"; isNew: boolean }
-  | { kind: "signed-out" };
+  | { kind: "signed-out"; isMeant: boolean };
 
 /** `soon`: after something that was done here, whose outcome somebody waits to see. */
 type Watcher = (soon: boolean) => void;
@@ -80,9 +82,12 @@ export function signedInNow(): void {
   tell({ kind: "signed-in", isNew: true });
 }
 
-/** Nobody is signed in any more, in any tab. */
-export function signedOutNow(): void {
-  tell({ kind: "signed-out" });
+/**
+ * Nobody is signed in any more, in any tab. `isMeant`: somebody has signed out, and leaves nothing there. What was
+ * written in a session that has only ended waits for its writer.
+ */
+export function signedOutNow(isMeant: boolean): void {
+  tell({ kind: "signed-out", isMeant });
 }
 
 function hear(told: Told): void {
@@ -91,12 +96,19 @@ function hear(told: Told): void {
       lastId = told.id; // whoever leads next goes on from there
       seen.event(told.id);
     }
+    forgetWrittenOf(removedBy(told.topics));
     notify(told.topics);
   } else if (told.kind === "begin") seen.begin(told.id);
   else if (told.kind === "state") enter(told.state);
-  else if (told.kind === "signed-out") signedOut.value = true;
-  else if (told.kind === "signed-in") enterAs(told.isNew);
+  else if (told.kind === "signed-out") {
+    if (told.isMeant) forgetAllWritten();
+    signedOut.value = true;
+  } else if (told.kind === "signed-in") enterAs(told.isNew);
   else if (leading) channel?.postMessage({ kind: "state", state: connection.value } satisfies Told);
+}
+
+function removedBy(topics: readonly Topic[]): string[] {
+  return topics.filter((one) => one.endsWith(REMOVED)).map((one) => one.slice(0, -REMOVED.length));
 }
 
 function tell(told: Told): void {
@@ -157,7 +169,7 @@ async function lead(): Promise<never> {
     if (status === 401) {
       // The session has ended: without this a page that reads nothing by itself would show what was, as if it were live.
       tell({ kind: "state", state: "connecting" });
-      signedOutNow();
+      signedOutNow(false);
       await pause(MOST_RETRY_MS);
     } else if (status >= 400 && status !== 502 && status !== 504) {
       tell({ kind: "state", state: "polling" });
@@ -251,6 +263,7 @@ export function topicsOf(
       found.add(outcomesOf(id));
       known.delete(id);
     }
+    for (const id of told.removed ?? []) found.add(id + REMOVED);
     if (told.quota_groups || found.size > 0) found.add("cluster");
     return [...found];
   } catch {

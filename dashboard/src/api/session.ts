@@ -1,6 +1,5 @@
 // The session of this browser: a cookie that no script can read.
 import { effect, signal } from "@preact/signals";
-import { forgetAllWritten } from "../state/draft";
 import { ACCESS, ROLES } from "./access";
 import { ask, read, signedOut } from "./client";
 import { signedInNow, signedOutNow } from "./live";
@@ -14,9 +13,8 @@ export async function signIn(given: { code: string } | { token: string }): Promi
 
 export async function signOut(): Promise<void> {
   await ask("DELETE", "session");
-  forgetAllWritten();
   caller.value = null;
-  signedOutNow();
+  signedOutNow(true);
 }
 
 /** Who is signed in; null until it is known. */

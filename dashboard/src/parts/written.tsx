@@ -13,7 +13,10 @@ export interface Written<Value> {
   isAsLeft: ReadonlySignal<boolean>;
 }
 
-/** `name`: of what is written, by who is signed in. `take` is given what was kept of it, once, before anything is written. */
+/**
+ * `name`: of what is written, by who is signed in; with " of ID" at its end it goes with that experiment. `take` is
+ * given what was kept of it, once, before anything is written.
+ */
 export function useWritten<Value>(name: string, take: (kept: Value) => void): Written<Value> {
   const who = caller.value?.name ?? null;
   const writer = useRef<string | null>(null); // null until it is known who is signed in

@@ -126,6 +126,16 @@ export function forgetWritten(who: string, name: string): void {
   if (all.delete(keyOf(who, name))) storeWritten(all);
 }
 
+/** What anybody wrote of experiments that are gone: its name ends with theirs. */
+export function forgetWrittenOf(ids: readonly string[]): void {
+  if (ids.length === 0) return;
+  const ends = ids.map((id) => `${JSON.stringify(` of ${id}`).slice(1)}]`);
+  const all = allWritten();
+  const gone = [...all.keys()].filter((key) => ends.some((end) => key.endsWith(end)));
+  for (const key of gone) all.delete(key);
+  if (gone.length > 0) storeWritten(all);
+}
+
 /** Who signs out leaves nothing to the next one. */
 export function forgetAllWritten(): void {
   forgetDraft();
