@@ -277,6 +277,7 @@ class MemoryStore:
                 kept = tuple(queue for queue in rows.journal[skipped.line].queues if queue is not skipped.queue)
                 rows.journal[skipped.line] = replace(rows.journal[skipped.line], queues=kept)
                 rows.routed[skipped.queue] = [n for n in rows.routed[skipped.queue] if n != skipped.line]
+                rows.spaces.pop(skipped.line, None)
         for metric in changes.metrics:
             if metric.experiment_id not in gone:
                 rows = self._rows[metric.experiment_id]
@@ -556,10 +557,11 @@ def _loaded(rows: _Rows) -> LoadedExperiment:
     trials = [t for _, t in sorted(rows.trials.items()) if not t.status.is_final or t.told_line is None]
     loaded = {t.number for t in trials}
     cursors = {Queue.TUNER: rows.experiment.tuner_cursor, Queue.ASSESSOR: rows.experiment.assessor_cursor}
-    grows, cuts = rows.experiment.spec.trial.define_by_run and rows.spaces, rows.experiment.spec.deterministic
+    grows, cuts = rows.experiment.spec.trial.define_by_run, rows.experiment.spec.deterministic
+    taken = [line for line in rows.spaces if grows and line <= rows.experiment.tuner_cursor]
     return LoadedExperiment(
         experiment=rows.experiment,
-        search_space=rows.spaces[max(rows.spaces)].search_space if grows else None,
+        search_space=rows.spaces[max(taken)].search_space if taken else None,
         trials=tuple(trials),
         attempts=tuple(a for _, a in sorted(rows.attempts.items()) if not a.status.is_final),
         unanswered={

@@ -27,6 +27,8 @@ def value_key(value: Any) -> str:
 
 def is_one_of(value: Any, values: Iterable[Any]) -> bool:
     """Whether one of ``values`` means the same."""
+    if isinstance(value, str | int):  # then what means the same is equal, though not the other way round: True == 1
+        values = [other for other in values if other == value]
     key = value_key(value)
     return any(value_key(other) == key for other in values)
 

@@ -47,6 +47,7 @@ from tuner_service.dispatcher.limits import (
     WORKER_BACKOFF_LIMIT_S,
     WORKER_BACKOFF_S,
     WORKER_DEATHS_LIMIT,
+    WORKER_DOUBLINGS_LIMIT,
     WORKER_IDLE_DEATHS_LIMIT,
     WORKER_START_LIMIT_S,
     WORKER_STEADY_S,
@@ -109,7 +110,8 @@ def _replace_later(step: Step, xs: ExperimentState, why: str) -> None:
     stop_worker(step, xs)
     worker.deaths += 1
     step.journal(xs, LineKind.WORKER_REPLACED, {"why": why, "deaths": worker.deaths})
-    worker.respawn_at = step.at + min(WORKER_BACKOFF_LIMIT_S, WORKER_BACKOFF_S * 2 ** (worker.deaths - 1))
+    doublings = min(worker.deaths - 1, WORKER_DOUBLINGS_LIMIT)
+    worker.respawn_at = step.at + min(WORKER_BACKOFF_LIMIT_S, WORKER_BACKOFF_S * 2.0**doublings)
 
 
 def heard(step: Step, event: WorkerEvent) -> ExperimentState | None:
@@ -241,6 +243,9 @@ def skip_line(step: Step, xs: ExperimentState, queue: Queue, line: int) -> None:
     step.changes.skipped_lines.append(SkippedLine(experiment_id=xs.id, line=line, queue=queue))
     step.journal(xs, LineKind.LINE_SKIPPED, {"queue": queue.value, "line": line})
     _move_cursor(step, xs, queue, line)
+    if isinstance(item, SearchSpaceUpdated):
+        xs.forget_untold_space()
+        return
     _apply(step, xs, item, NoSuggestionYet(line=line) if isinstance(item, SuggestionRequested) else Taken(line=line))
 
 
@@ -412,6 +417,8 @@ def _apply(step: Step, xs: ExperimentState, item: QueueItem, answer: Answer) -> 
             phases.answered(step.trial(xs, item.number), item, answer)
         case MetricsReported(), _:
             _apply_judgement(step, xs, item, answer)
+        case SearchSpaceUpdated(), Taken():
+            xs.told_space = item.search_space
         case _:
             assert isinstance(answer, Taken)  # noqa: S101  # the worker's frames allow nothing else
 

@@ -196,7 +196,10 @@ class Changes:
 
     def touched_besides_trials(self) -> Touched:
         touched = Touched(
-            search_spaces={revision.experiment_id for revision in self.search_spaces},
+            search_spaces={
+                *(revision.experiment_id for revision in self.search_spaces),
+                *(skipped.experiment_id for skipped in self.skipped_lines),
+            },
             removed=set(self.deleted_experiments),
             quota_groups=bool(self.quota_groups),
         )

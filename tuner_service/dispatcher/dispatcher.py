@@ -72,7 +72,7 @@ class Dispatcher:
             trials={t.number: t for t in loaded.trials},
             attempts={a.key.number: a for a in loaded.attempts},
             worker=WorkerState(generation=self.state.first_generation),
-            changed_space=loaded.search_space,
+            told_space=loaded.search_space,
         )
         for number in xs.trials:
             xs.seen_steps[number] = Steps(loaded.seen_steps.get(number, ()))
@@ -82,6 +82,7 @@ class Dispatcher:
         for queue, items in loaded.unanswered.items():
             xs.queues[queue].pending = deque(items)
             xs.queues[queue].reports = sum(map(report_count, items))
+        xs.forget_untold_space()
         self.state.experiments[xs.id] = xs
         for attempt in xs.attempts.values():
             self.state.ledger.add(xs.held(attempt))

@@ -21,6 +21,8 @@ from tuner_service.dispatcher.step import Step, TrialStep
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.space_parsing import parse_parameters
 
+ASKED_AT_ONCE = 10_000  # parameters of a record, times those beside: each is looked at, while other experiments wait
+
 
 def missed(ts: TrialStep, record: ParametersMissingRecord) -> str:
     """Grow the space by what the script misses; why that is not possible, or nothing.
@@ -29,6 +31,9 @@ def missed(ts: TrialStep, record: ParametersMissingRecord) -> str:
     """
     if not ts.spec.trial.define_by_run:
         return "the script asks for parameters that it was not given; trial.define_by_run lets the search space grow"
+    asked, beside = len(record.parameters), max(1, len(record.beside))
+    if asked * beside > ASKED_AT_ONCE:
+        return f"{asked} parameters beside {beside} are too many at once; ask for fewer in each record"
     before = ts.xs.growing_space
     space = before
     try:
@@ -36,7 +41,7 @@ def missed(ts: TrialStep, record: ParametersMissingRecord) -> str:
             if not isinstance(form, dict):
                 return f"the range of {name} is no mapping"
             space = grown(space, name, form, record.beside)
-        if not written_alike(space, before):
+        if any(not written_alike(space[name], before.get(name)) for name in record.parameters):
             parse_parameters(space)
             search_from_now_on(ts.step, ts.xs, space)
     except GrowthRefusedError as exc:

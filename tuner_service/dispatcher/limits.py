@@ -28,6 +28,7 @@ PAUSED_WORKER_S = 10.0  # a paused experiment's worker that has nothing to do li
 WORKER_STEADY_S = 5.0  # a worker that lived this long starts its count of deaths anew
 WORKER_BACKOFF_S = 0.05  # doubled by every death in a row
 WORKER_BACKOFF_LIMIT_S = 5.0
+WORKER_DOUBLINGS_LIMIT = 10  # beyond, every pause is the longest one
 ALGORITHM_RETRIES = 3  # of one line that hangs or is temporarily unable: then the experiment is paused
 PING_EVERY_S = 5.0  # of silence
 PING_TIMEOUT_S = 10.0  # without an answer the worker is replaced

@@ -18,7 +18,8 @@ class LoadedExperiment:
     ``trials``: those not final, and final ones whose end was not told yet. ``attempts``: the live ones.
     ``unanswered``: per queue the items past its cursor, in line order.
     ``seen_steps``: for each loaded trial the steps of the objective that algorithms saw.
-    ``checkpoints``: of the loaded trials, oldest first. ``search_space``: the newest, where scripts may add to it.
+    ``checkpoints``: of the loaded trials, oldest first. ``search_space``: the newest that the tuner
+    has taken, where scripts may add to it.
     ``damage``: why it cannot be gone on with. Then ``experiment`` and ``attempts`` are what could be read, and no more.
     """
 

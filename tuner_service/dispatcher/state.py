@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem, SuggestionRequested
+from tuner_service.dispatcher.items import (
+    MetricsReported,
+    Queue,
+    QueueItem,
+    SearchSpaceUpdated,
+    SuggestionRequested,
+)
 from tuner_service.dispatcher.ledger import Held, Ledger
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentReason, ExperimentStatus
 from tuner_service.domain.node_kinds import NODES_LIMIT, NodeShape
@@ -86,6 +92,7 @@ class ExperimentState:
     changed_space: dict[str, Any] | None = (
         None  # the newest search space, where scripts may add to it, or a person changed it since the start
     )
+    told_space: dict[str, Any] | None = None  # likewise, of those that the tuner has taken
     # What of ``trials`` is asked for after every command, and follows from them: see ``note``.
     waiting: set[int] = field(default_factory=set)  # for an attempt
     wanting: set[int] = field(default_factory=set)  # parameters that nobody has chosen yet
@@ -116,6 +123,11 @@ class ExperimentState:
     def growing_space(self) -> dict[str, Any]:
         """The newest search space, of an experiment whose scripts may add to it."""
         return self.experiment.spec.search_space if self.changed_space is None else self.changed_space
+
+    def forget_untold_space(self) -> None:
+        """What was to be told to the tuner and never will be is the newest search space no more."""
+        waiting = [item for item in self.queues[Queue.TUNER].pending if isinstance(item, SearchSpaceUpdated)]
+        self.changed_space = waiting[-1].search_space if waiting else self.told_space
 
     @property
     def requests(self) -> list[SuggestionRequested]:

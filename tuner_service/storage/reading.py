@@ -102,11 +102,12 @@ def _require_trials(loaded: LoadedExperiment) -> None:
 
 
 def _growing_space(connection: Connection, experiment: Experiment) -> dict[str, Any] | None:
-    """The newest revision, where scripts may add to it."""
+    """The newest revision that its tuner has taken, where scripts may add to it."""
     if not experiment.spec.trial.define_by_run:
         return None
     r = tables.search_space_revisions
-    query = select(r).where(r.c.experiment_id == experiment.id).order_by(r.c.line.desc()).limit(1)
+    taken = select(r).where(r.c.experiment_id == experiment.id, r.c.line <= experiment.tuner_cursor)
+    query = taken.order_by(r.c.line.desc()).limit(1)
     row = connection.execute(query).mappings().first()
     return None if row is None else mapping.REVISIONS.value(row).search_space
 

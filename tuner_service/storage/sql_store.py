@@ -461,6 +461,8 @@ def _skip_line(connection: Connection, skipped: SkippedLine) -> None:
     j, bit = tables.journal, mapping.QUEUE_BITS[skipped.queue]
     named = j.c.experiment_id == skipped.experiment_id, j.c.line == skipped.line, j.c.queues.op("&")(bit) != 0
     connection.execute(update(j).where(*named).values(queues=j.c.queues - bit))
+    r = tables.search_space_revisions  # none is the newest that its tuner was never told
+    connection.execute(delete(r).where(r.c.experiment_id == skipped.experiment_id, r.c.line == skipped.line))
 
 
 def _drop_checkpoints(connection: Connection, dropped: Sequence[Checkpoint]) -> set[str]:

@@ -14,6 +14,7 @@ from tuner_service.dispatcher.items import Queue, SearchSpaceUpdated
 ALONE = {"trials": 1, "parallel": 1}
 SIZE = {"type": "float", "low": 0.0, "high": 1.0}
 KIND = {"type": "categorical", "choices": ["a", "b"]}
+MANY = dict.fromkeys(map(str, range(2_000)), "a")
 
 
 def missing(beside: dict[str, Any] | None = None, **parameters: Any) -> ParametersMissingRecord:
@@ -99,6 +100,7 @@ def test_an_exhausted_search_goes_on_when_its_space_has_grown(h: Harness) -> Non
         (missing(size={"type": "flat"}), "/size"),
         (missing(constraints=["lr < 1"]), "the range of constraints is no mapping"),
         (missing(size=SIZE | {"when": {"nothing": 1}}), "size"),
+        (missing(MANY, **{f"p{n}": SIZE for n in range(6)}), "6 parameters beside 2000"),
     ],
 )
 def test_what_the_space_cannot_become_is_noted_and_changes_nothing(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import Harness, a_final, an_intermediate
+from trials.wire.records import ParametersMissingRecord
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import AlgorithmFault, CustomTrialAdded, Queue, QueueItem, SearchSpaceUpdated
 from tuner_service.dispatcher.limits import WORKER_DEATHS_LIMIT
@@ -126,6 +129,77 @@ def test_a_space_that_the_tuner_does_not_support_is_left_out_of_a_failed_experim
 
     assert h.experiment.status is ExperimentStatus.RUNNING
     assert line not in [item.line for item in h.pending(Queue.TUNER)]
+
+
+SMALLER = {"lr": {"type": "float", "low": 0.1, "high": 0.2}}
+GROWS = {"budget": {"trials": 1, "parallel": 1}, "trial": {"define_by_run": True}, "search_space": SMALLER}
+
+
+def a_refused_space(h: Harness) -> int:
+    """The tuner raises when it is told the space that waits for it."""
+    item = h.pending(Queue.TUNER)[0]
+    while not isinstance(item, SearchSpaceUpdated):
+        h.suggest()
+        item = h.pending(Queue.TUNER)[0]
+    h.fault(AlgorithmFault.RAISED)
+    return item.line
+
+
+def spaces(h: Harness) -> list[dict[str, Any]]:
+    return [item.search_space for item in h.pending(Queue.TUNER) if isinstance(item, SearchSpaceUpdated)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_space_that_was_left_out_is_the_newest_no_more_and_can_be_sent_again(h: Harness, restarted: bool) -> None:
+    h.run(trials=1, budget={"trials": 5, "parallel": 1})
+    before = h.store.queries.search_space(EXPERIMENT_ID)
+    h.change_space(**SMALLER)
+    line = a_refused_space(h)
+    if restarted:
+        h.restart()
+    h.skip(Queue.TUNER, line)
+    assert h.store.queries.search_space(EXPERIMENT_ID) == before
+
+    h.change_space(**SMALLER)
+    assert spaces(h) == [SMALLER]
+    assert h.store.queries.search_space(EXPERIMENT_ID) == SMALLER
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_space_grows_again_by_what_was_left_out(h: Harness, restarted: bool) -> None:
+    """Else its script would ask for ever for what nobody gives it."""
+    missing = ParametersMissingRecord(parameters={"size": {"type": "bool"}}, beside={}, at=0.0)
+    h.run(trials=1, **GROWS)
+    h.report(1, missing)
+    line = a_refused_space(h)
+    if restarted:
+        h.restart()
+        h.connect(h.observed(1))
+    h.skip(Queue.TUNER, line)
+    h.report(1, missing)
+
+    assert spaces(h) == [SMALLER | {"size": {"type": "bool"}}]
+
+
+def test_a_later_space_stays_the_newest_when_one_before_it_is_left_out(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 5, "parallel": 1})
+    h.change_space(**SMALLER)
+    h.change_space(lr={"type": "bool"})
+    h.skip(Queue.TUNER, a_refused_space(h))
+    h.change_space(lr={"type": "bool"})
+
+    assert spaces(h) == [{"lr": {"type": "bool"}}]
+
+
+def test_a_space_that_the_tuner_took_is_not_told_again_after_another_was_left_out(h: Harness) -> None:
+    h.run(trials=1, budget={"trials": 5, "parallel": 1})
+    h.change_space(**SMALLER)
+    h.take(Queue.TUNER)
+    h.change_space(lr={"type": "bool"})
+    h.skip(Queue.TUNER, a_refused_space(h))
+    h.change_space(**SMALLER)
+
+    assert spaces(h) == []
 
 
 def test_the_line_at_which_the_worker_dies_is_named_and_can_be_skipped(h: Harness) -> None:

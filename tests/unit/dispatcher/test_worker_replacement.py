@@ -9,7 +9,7 @@ from tests.unit.dispatcher.harness import Harness, an_intermediate
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher.items import Queue
-from tuner_service.dispatcher.limits import ALGORITHM_RETRIES, WORKER_START_LIMIT_S
+from tuner_service.dispatcher.limits import ALGORITHM_RETRIES, WORKER_BACKOFF_LIMIT_S, WORKER_START_LIMIT_S
 from tuner_service.dispatcher.state import WorkerPhase
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
 
@@ -122,3 +122,12 @@ def test_a_running_search_takes_it_and_its_worker_is_started_anew_where_it_is_to
     assert h.experiment.spec.algorithm_timeout_s == timeout_s
     assert (h.xs.worker.generation > before) is anew
     assert bool(h.changes) is (timeout_s != 30.0)
+
+
+def test_a_worker_that_has_died_a_thousand_times_after_an_answer_each_is_replaced_all_the_same(h: Harness) -> None:
+    h.begin()
+    h.xs.worker.deaths = 1_100  # what it waits for is doubled by each, which no float holds
+    h.worker_dies()
+    h.after(WORKER_BACKOFF_LIMIT_S + 1)
+
+    assert h.orders(e.StartWorker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trials.wire.growth import GrowthRefusedError, grown, options_of
+from trials.wire.values import is_one_of
 from tuner_service.domain.search_space import parse_search_space
 
 KIND = {"type": "categorical", "choices": ["sgd", "adam", "lion"]}
@@ -121,3 +123,21 @@ def test_whatever_was_asked_for_is_in_the_space_and_what_was_not_in_no_branch_is
     for kind, depth, _ in runs:
         asked = {"kind": kind, "depth": depth} | ({"size": 0.5} if kind == "sgd" else {})
         assert parsed.contains(asked)
+
+
+@pytest.mark.parametrize(
+    ("value", "same", "others"),
+    [
+        (1, [1, 1.0], [True, "1", 2, [1], None]),
+        (1.0, [1, 1.0], [True, "1"]),
+        (True, [True], [1, 1.0, "True"]),
+        (10**16, [10**16], [1e16]),
+        ("a", ["a"], ["b", ["a"], None]),
+        (None, [None], [0, False, ""]),
+        (math.nan, [math.nan], [0.0]),
+        ([1, {"a": 0}], [[1.0, {"a": 0.0}]], [[True, {"a": 0}]]),
+    ],
+)
+def test_what_means_the_same_is_found_among_others(value: Any, same: list[Any], others: list[Any]) -> None:
+    assert all(is_one_of(value, [*others, one]) for one in same)
+    assert not is_one_of(value, others)
