@@ -26,7 +26,6 @@ from trials.wire.encoding import (
 )
 from trials.wire.handshake import Greeting, Leave
 from trials.wire.limits import (
-    BLOB_CHUNK_BYTES,
     CHECKPOINT_INLINE_BYTES,
     NOT_UNDERSTOOD_LIMIT,
     REPORT_BATCH_BYTES,
@@ -36,7 +35,6 @@ from trials.wire.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
     BlobOffered,
-    BlobSent,
     BlobStored,
     BlobWanted,
     Busy,
@@ -58,9 +56,10 @@ from trials.wire.messages import (
 from trials.wire.nodes import NodeChanged
 from trials.wire.outputs import OutputOffered, OutputStored
 from trials.wire.plain import ProtocolError
+from tuner_service.api.asked_by_agents import Asked
 from tuner_service.api.auth import Access, allows, is_still_allowed
 from tuner_service.api.dependencies import services_of
-from tuner_service.api.told_by_agents import devices_in, part_prepared
+from tuner_service.api.told_by_agents import clock_of, devices_in, part_prepared, require_peaks, require_possible
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher.commands import (
     AgentConnected,
@@ -71,7 +70,6 @@ from tuner_service.dispatcher.commands import (
     ReportsReceived,
 )
 from tuner_service.domain.errors import ConflictError, TunerServiceError, UnavailableError
-from tuner_service.service.checkpoints import blob_for, checkpoints_for
 from tuner_service.service.cluster import AgentHub, Channel
 from tuner_service.service.experiments import Services
 from tuner_service.service.hanging_commits import Outcomes
@@ -134,6 +132,7 @@ def _greeted(text: str, agent_id: str) -> tuple[Greeting | None, Hello | Refused
             return greeting, Leave(version=PROTOCOL_VERSION, reason=reason)
         hello = decode(text)
         assert isinstance(hello, Hello)  # noqa: S101  # its kind was looked at
+        require_possible(hello.resources)
         return greeting, hello
     except ProtocolError as exc:
         return None, Refused(reason=str(exc))
@@ -154,14 +153,17 @@ class _Connection:
         self._socket, self._services, self._hello = socket, services, hello
         self._loop = asyncio.get_running_loop()
         # The queue has no bound of its own: at most one Reports and one launch of each attempt are in flight.
-        self._outbox: asyncio.Queue[ToAgent | bytes | None] = asyncio.Queue()
+        self._outbox: asyncio.Queue[ToAgent | memoryview | asyncio.Event | None] = asyncio.Queue()
         self._hung_up = asyncio.Event()
         self._channel = Channel(hello=hello, send=self._send, close=self._close, may_go_on=may_go_on)
         self._channel.connected_at = self._now()
-        if hello.node.clock:
-            self._channel.clock_ahead_s = hello.node.clock - self._channel.connected_at
+        if (clock := clock_of(hello.node)) is not None:
+            self._channel.clock_ahead_s = clock - self._channel.connected_at
         assert isinstance(services.hub, AgentHub)  # noqa: S101  # the narrower port is for tests of the API
         self._hub = services.hub
+        self._asked = Asked(
+            services.queries, hello.agent_id, put=self._outbox.put_nowait, send=self._send, hang_up=self._close
+        )
         self._welcomed = False
         self._not_understood = 0
         self._incoming: BlobOffered | None = None
@@ -204,6 +206,7 @@ class _Connection:
         finally:
             if self._hub.remove(self._channel):
                 self._services.runner.submit(AgentDisconnected(at=self._now(), agent_id=hello.agent_id))
+            self._asked.close()
             self._outbox.put_nowait(None)
             with suppress(TimeoutError):
                 await asyncio.wait_for(writer, LAST_WORDS_S)
@@ -228,14 +231,16 @@ class _Connection:
             while True:
                 item = await self._outbox.get()
                 messages: list[ToAgent] = []
-                while not isinstance(item, bytes | None):
+                while not isinstance(item, memoryview | asyncio.Event | None):
                     messages.append(item)
                     if self._outbox.empty():
                         break
                     item = self._outbox.get_nowait()
                 await self._send_messages(messages)
-                if isinstance(item, bytes):
-                    await self._socket.send_bytes(item)
+                if isinstance(item, memoryview):
+                    await self._socket.send_bytes(bytes(item))
+                elif isinstance(item, asyncio.Event):
+                    item.set()
                 elif item is None:
                     await self._socket.close(GOING_AWAY)
                     return
@@ -311,23 +316,25 @@ class _Connection:
             case Prepared():
                 self._submit(part_prepared(message, agent_id=agent_id, at=at))
             case DevicesChanged(devices=told, peaks=peaks):
+                require_peaks(peaks.values())
+                devices = devices_in(told)
                 self._hub.set_devices(self._channel, told)
-                self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=devices_in(told), peaks=peaks))
+                self._submit(c.DevicesChanged(at=at, agent_id=agent_id, devices=devices, peaks=peaks))
             case NodeChanged(node=node):
-                if node.clock:
-                    self._channel.hear_clock(node.clock, at=at)
+                if (clock := clock_of(node)) is not None:
+                    self._channel.hear_clock(clock, at=at)
                 self._hub.set_node(self._channel, node)
                 self._submit(c.NodeChanged(at=at, agent_id=agent_id, trouble=node.trouble, drained=node.drained))
             case BlobOffered():
                 self._take_offer(message)
             case BlobWanted():
-                self._loop.create_task(self._send_blob(message.digest)).add_done_callback(_log_failure)
+                self._asked.blob(message.digest)
             case LogChunk():
                 answer = self._channel.requests.get(message.request_id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
             case CheckpointsWanted():
-                self._loop.create_task(self._send_checkpoints(message)).add_done_callback(_log_failure)
+                self._asked.checkpoints(message)
             case OutputOffered():
                 self._loop.create_task(self._take_output(message)).add_done_callback(_log_failure)
             case Pong():
@@ -442,11 +449,6 @@ class _Connection:
         command = c.BlobReceived(at=self._now(), digest=offer.digest, data=complete, agent_id=self._hello.agent_id)
         self._services.runner.submit(command).add_done_callback(stored)
 
-    async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:
-        self._send(
-            await asyncio.to_thread(checkpoints_for, self._services.queries, wanted, agent_id=self._hello.agent_id)
-        )
-
     async def _take_output(self, offered: OutputOffered) -> None:
         output, error = await take_in(self._services.assets, offered)
         if output is not None:
@@ -463,13 +465,6 @@ class _Connection:
         may_pass = isinstance(error, UnavailableError) or (error is not None and output is not None)
         told = None if error is None else str(error)
         self._send(OutputStored(nonce=offered.nonce, error=told, may_pass=may_pass))
-
-    async def _send_blob(self, digest: str) -> None:
-        data = await asyncio.to_thread(blob_for, self._services.queries, digest, agent_id=self._hello.agent_id)
-        # Both are put in one go, so that no other message comes between the header and its bytes.
-        self._outbox.put_nowait(BlobSent(digest=digest, size=-1 if data is None else len(data)))
-        for start in range(0, len(data or b""), BLOB_CHUNK_BYTES):
-            self._outbox.put_nowait((data or b"")[start : start + BLOB_CHUNK_BYTES])
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────
     def _now(self) -> float:

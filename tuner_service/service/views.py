@@ -410,7 +410,7 @@ def exit_view(ended: ExitRecord | None) -> View | None:
         "stop_reason": ended.stop_reason,
         "peak_memory_bytes": ended.peak_memory_bytes,
         "memory_limit_bytes": ended.memory_limit_bytes,
-        "processor_s": ended.processor_s,
+        "processor_s": plain(ended.processor_s),
         "isolation": ended.isolation,
         "why_spawned": ended.why_spawned,
         "tail": ended.tail,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 
 from trials.wire import nodes as wire
 from trials.wire.attempt import AttemptKey
+from trials.wire.devices import DevicesChanged, NodeDevice
 from trials.wire.encoding import encode
 from trials.wire.handshake import Leave
 from trials.wire.limits import NOT_UNDERSTOOD_LIMIT, REPORT_BATCH_LINES
@@ -75,8 +77,9 @@ class Script:
         asyncio.run(self.talk(hello))
 
     async def talk(self, hello: Hello) -> None:
+        clock = SimpleNamespace(now=lambda: self.now)
         services: Any = SimpleNamespace(
-            hub=self.hub, runner=self, experiments=SimpleNamespace(clock=SimpleNamespace(now=lambda: self.now))
+            hub=self.hub, runner=self, queries=None, experiments=SimpleNamespace(clock=clock)
         )
         await _Connection(self, services, hello).run()  # type: ignore[arg-type]
 
@@ -172,6 +175,37 @@ def test_the_clock_of_a_node_that_is_set_while_it_is_connected_is_known() -> Non
     Script(told, note).run(a_hello(node=NodeFacts(clock=1.0)))
 
     assert seen == [0.0, 3_600.0, 3_600.0]
+
+
+@pytest.mark.parametrize("clock", [math.nan, math.inf, -math.inf, 1e300])
+def test_a_clock_that_can_be_none_is_not_believed(clock: float) -> None:
+    """It would stand in the list of nodes, which is no JSON then."""
+    seen: list[float] = []
+
+    def note(hub: AgentHub, command: Any) -> None:
+        welcome(hub, command)
+        if isinstance(command, AgentConnected | NodeChanged):
+            seen.extend(channel.clock_ahead_s for channel in hub.channels())
+
+    Script([encode(wire.NodeChanged(node=NodeFacts(clock=clock)))], note).run(a_hello(node=NodeFacts(clock=clock)))
+
+    assert set(seen) == {0.0}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        DevicesChanged(devices=(), peaks={"n": 1 << 70}),
+        DevicesChanged(devices=(), peaks={"n": -1}),
+        DevicesChanged(devices=(NodeDevice(uuid="u", name="n", memory_bytes=10**400),)),
+    ],
+)
+def test_sizes_that_no_device_has_are_not_understood(told: DevicesChanged) -> None:
+    script = Script([encode(told)], welcome)
+    script.run(a_hello())
+
+    assert kinds(script) == ["welcome", "not_understood"]
+    assert [type(command) for command in script.commands] == [AgentConnected, AgentDisconnected]
 
 
 def kinds(script: Script) -> list[str]:
@@ -284,6 +318,28 @@ def test_what_is_no_hello_of_this_agent_is_refused(text: str, reason: str) -> No
     assert greeted(text) == Refused(reason=reason)
 
 
+@pytest.mark.parametrize(
+    ("resources", "about"),
+    [
+        (NodeResources(cpus=10**400, memory_bytes=1), "cpus"),
+        (NodeResources(cpus=-1, memory_bytes=1), "cpus"),
+        (NodeResources(cpus=1, memory_bytes=10**400), "memory_bytes"),
+        (NodeResources(cpus=1, memory_bytes=-1), "memory_bytes"),
+        (
+            NodeResources(cpus=1, memory_bytes=1, devices=(NodeDevice(uuid="u", name="n", memory_bytes=1 << 63),)),
+            "memory_bytes of a device",
+        ),
+    ],
+)
+def test_a_node_of_a_size_that_no_machine_has_is_refused(resources: NodeResources, about: str) -> None:
+    """Whoever places trials reckons with it, for all experiments."""
+    refused = greeted(encode(a_hello(resources=resources)))
+
+    assert isinstance(refused, Refused)
+    assert about in refused.reason
+    assert len(refused.reason) < 200
+
+
 def test_an_attempt_that_its_agent_cannot_follow_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     unreadable = ObservedAttempt(
         key=KEY, nonce="n", lineage="", process=None, exit=None, spooled=0, unreadable="claim.json is of format 2"
@@ -359,7 +415,11 @@ class Leaving(Script):
         """What was done, in its order, once that is so much."""
         clock = SimpleNamespace(now=lambda: 1.0)
         services: Any = SimpleNamespace(
-            hub=self.hub, runner=self, node_files=self.node_files, experiments=SimpleNamespace(clock=clock)
+            hub=self.hub,
+            runner=self,
+            queries=None,
+            node_files=self.node_files,
+            experiments=SimpleNamespace(clock=clock),
         )
 
         async def talk() -> None:

@@ -133,3 +133,9 @@ def test_the_parameters_and_the_command_are_those_the_value_was_reported_with() 
 def test_a_final_metric_of_half_the_way_is_shown_with_its_attempt() -> None:
     assert attempt_view(an_attempt(half_way={"loss": float("nan")}))["half_way"] == {"loss": "NaN"}
     assert attempt_view(an_attempt())["half_way"] is None
+
+
+def test_an_end_that_says_no_number_is_json_all_the_same() -> None:
+    ended = ExitRecord(cause=ExitCause.EXITED, code=0, processor_s=math.nan)
+
+    assert attempt_view(an_attempt(exit=ended))["exit"]["processor_s"] == "NaN"
