@@ -8,17 +8,22 @@ timer.
 from __future__ import annotations
 
 import asyncio
+import resource
 from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from tuner_service.api.channel_protocol import ChannelProtocol
 from tuner_service.api.errors import problem
 from tuner_service.api.guard import MAX_BODY_BYTES
 
 MAX_HEAD_BYTES = 64 << 10  # of the request line and all headers; beyond: 431
 MAX_HEADERS = 100  # of one request; beyond: 431
-MAX_CONNECTIONS = 500  # at once; then the oldest of those that wait for a request makes room, or else: 503
+MAX_CONNECTIONS = 500  # at once, but for channels of agents; then the oldest that waits makes room, or else: 503
+MAX_CHANNELS = 2_000  # of agents, which take nobody else's place; beyond: 503
+KEPT_FOR_OTHERS = 100  # connections for which agents leave room where the process may open few files
+OTHER_FILES = 256  # of those that the process may open: what it has besides connections
 HEAD_TIMEOUT_S = 10.0  # for a whole head; beyond: 408
 IDLE_TIMEOUT_S = 5.0  # between two requests of a connection
 PROGRESS_TIMEOUT_S = 30.0  # a body that comes, or an answer that goes, is looked at so often
@@ -50,9 +55,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     # ── opening and closing ─────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn's own
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS and not self._make_room():
-            self._refuse(503, f"{MAX_CONNECTIONS} connections are open, the most that are taken; try again")
-            return
+        most = MAX_CONNECTIONS
+        if len(self.connections) > min(most, KEPT_FOR_OTHERS):
+            channels = self._channels()
+            most = min(most, max(KEPT_FOR_OTHERS, _places() - channels))
+            if len(self.connections) - channels > most and not self._make_room():
+                self._refuse(503, f"{most} connections are open, the most that are taken; try again")
+                return
         self._reading = self.loop.call_later(HEAD_TIMEOUT_S, self._end_slow_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -64,6 +73,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def waits_for_a_request(self) -> bool:
         is_answered = self.cycle is None or self.cycle.response_complete
         return self._in_head and is_answered and not self.transport.is_closing()
+
+    def _channels(self) -> int:
+        return sum(isinstance(one, ChannelProtocol) for one in self.connections)
 
     def _make_room(self) -> bool:
         others = (other for other in self.connections if isinstance(other, BoundedHttpProtocol) and other is not self)
@@ -114,6 +126,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        most = min(MAX_CHANNELS, _places() - KEPT_FOR_OTHERS)
+        if self._channels() >= most:
+            hint = "" if most == MAX_CHANNELS else "; the service may open no more files (ulimit -n)"
+            self._refuse(503, f"{most} agents are connected, the most that are taken{hint}")
+            return
         self._is_upgraded = True
         self._stop_reading_timer()
         super().handle_websocket_upgrade()
@@ -215,6 +232,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.cycle is None:
             return True
         return self.cycle.response_complete if self._in_head else not (self.cycle.response_started or self.pipeline)
+
+
+def _places() -> int:
+    """So many connections, channels of agents among them, leave the rest of the process files to open."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS + MAX_CHANNELS
+    return max(allowed - OTHER_FILES, 2 * KEPT_FOR_OTHERS)
 
 
 def _write_piece(cycle: RequestResponseCycle, piece: bytes) -> bool:

@@ -6,18 +6,18 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tests.api_server import serving
 from tests.api_service import AGENT_TOKEN, ApiService
-from tests.deaf_agent import PATIENCE_S, DeafAgent, deaf_agent
+from tests.deaf_agent import DeafAgent, deaf_agent
 from tests.waiting import wait_until
 from trials.wire.limits import CHECKPOINT_INLINE_BYTES
 from trials.wire.messages import PROTOCOL_VERSION, BlobWanted, Hello, NodeResources
-from tuner_service.api import agents, channel_protocol, connection_limits
+from tuner_service.api import agents, asked_by_agents, channel_protocol, connection_limits
 from tuner_service.dispatcher.commands import AgentConnected, AgentDisconnected
 from tuner_service.service.cluster import AgentHub
 
@@ -31,12 +31,13 @@ class Scene:
     def told(self, kind: type) -> bool:
         return any(isinstance(command, kind) for command in list(self.api.runner.commands))
 
-    def is_served(self) -> bool:
+    def lets_in(self) -> bool:
+        """Another connection of the agent."""
+        channel = f"{self.url.replace('http', 'ws')}/api/v1/agents/local/channel"
         try:
-            with urlopen(f"{self.url}/healthz", timeout=PATIENCE_S) as answer:
-                return bool(answer.status == 200)
-        except HTTPError as refused:
-            refused.close()
+            with connect(channel, additional_headers={"Authorization": f"Bearer {AGENT_TOKEN}"}):
+                return True
+        except InvalidStatus:
             return False
 
     def send_it_much(self) -> None:
@@ -61,7 +62,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         asked.append(f"{agent_id} {digest}")
         return bytes(CHECKPOINT_INLINE_BYTES)
 
-    monkeypatch.setattr(agents, "blob_for", blob_for)
+    monkeypatch.setattr(asked_by_agents, "blob_for", blob_for)
     with ExitStack() as stack:
 
         def make(*, ping_s: float = 20.0) -> Scene:
@@ -90,6 +91,6 @@ def test_the_place_of_an_agent_that_leaves_and_does_not_read_is_given_to_others(
     leaving.send_it_much()
     leaving.agent.leave()
     wait_until(lambda: not leaving.hub.agents() and leaving.told(AgentDisconnected))
-    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(connection_limits, "MAX_CHANNELS", 1)
 
-    wait_until(leaving.is_served)
+    wait_until(leaving.lets_in)
