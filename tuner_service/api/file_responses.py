@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
@@ -24,6 +24,8 @@ from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.views import View
 
 BLOCK_BYTES = 1 << 20
+Read = Callable[[int, int], bytes]
+InThread = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
@@ -49,18 +51,28 @@ async def file_response(request: Request, assets: Assets, file: AssetFile) -> Re
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Content-Disposition": disposition(file.path)}
     if is_known(tag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
-    span, status = _Span(start=0, end=file.size), 200
+    read = partial(_read, assets.store, file)
+    threads = assets.threads
+    return await ranged_response(request, read, size=file.size, headers=headers, begin=threads.run, go_on=threads.go_on)
+
+
+async def ranged_response(  # noqa: PLR0913  # what to read, and by whom
+    request: Request, read: Read, *, size: int, headers: dict[str, str], begin: InThread, go_on: InThread
+) -> Response:
+    """What ``read(at, length)`` gives of ``size`` bytes: the first block by ``begin``, the others by ``go_on``."""
+    tag = headers.get("ETag", "")
+    span, status = _Span(start=0, end=size), 200
     asked = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if asked is not None and request.headers.get("if-range", tag) == tag and any(asked.groups()):
-        found = _span_of(*asked.groups(), size=file.size)
+        found = _span_of(*asked.groups(), size=size)
         if found is None:
-            message = f"the file has {file.size} bytes; none of them is in that range"
-            return problem(416, message, headers={"Content-Range": f"bytes */{file.size}"})
+            message = f"the file has {size} bytes; none of them is in that range"
+            return problem(416, message, headers={"Content-Range": f"bytes */{size}"})
         span, status = found, 206
-        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{file.size}"
+        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{size}"
     headers["Content-Length"] = str(span.end - span.start)
-    first = await assets.threads.run(lambda: _read(assets.store, file, span, span.start))
-    body = _blocks(assets, file, span, first)
+    first = await begin(lambda: read(span.start, min(BLOCK_BYTES, span.end - span.start)))
+    body = _blocks(read, span, first, go_on)
     return StreamingResponse(body, status_code=status, headers=headers, media_type="application/octet-stream")
 
 
@@ -78,17 +90,16 @@ def _span_of(first: str, last: str, *, size: int) -> _Span | None:
     return _Span(start=start, end=end) if start < end else None
 
 
-async def _blocks(assets: Assets, file: AssetFile, span: _Span, first: bytes) -> AsyncIterator[bytes]:
+async def _blocks(read: Read, span: _Span, first: bytes, go_on: InThread) -> AsyncIterator[bytes]:
     at, block = span.start, first
     while block:
         yield block
         at += len(block)
-        block = await assets.threads.go_on(partial(_read, assets.store, file, span, at))
+        block = await go_on(partial(read, at, min(BLOCK_BYTES, span.end - at)))
 
 
-def _read(store: AssetStore, file: AssetFile, span: _Span, at: int) -> bytes:
+def _read(store: AssetStore, file: AssetFile, at: int, length: int) -> bytes:
     """UnavailableError where the store cannot give it: before the first block it is the answer, later it ends it."""
-    length = min(BLOCK_BYTES, span.end - at)
     if length == 0:
         return b""
     try:
