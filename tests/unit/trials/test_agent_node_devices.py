@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from trials.agent.devices import node as node_devices
 from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
 from trials.agent.devices.reading import MIB, Reading
 from trials.wire.devices import NodeDevice
@@ -163,3 +165,64 @@ def test_an_attempt_that_has_no_process_yet_uses_nothing() -> None:
 
     assert node.told == []
     assert node.source.closed
+
+
+class Hanging(Scripted):
+    """Answers only while ``gate`` is open."""
+
+    def __init__(self, *turns: tuple[Reading, ...]) -> None:
+        super().__init__(*turns)
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read(self) -> tuple[Reading, ...]:
+        assert self.gate.wait(60)
+        return super().read()
+
+
+def test_a_driver_that_hangs_keeps_no_end_and_no_launch_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is given to nobody until the driver answers, and who runs on it is left alone."""
+    node, source = Node(), Hanging(WELL)
+    node.source = source
+
+    async def work() -> None:
+        source.gate.clear()
+        monkeypatch.setattr(node_devices, "READ_LIMIT_S", 0.0)
+        try:
+            async with asyncio.timeout(30):
+                await node.devices.settle(Attempt("n", ("g0",)))
+                with pytest.raises(DeviceUnavailableError, match="the driver of device g0 does not answer"):
+                    await node.devices.wait_until_free(["g0"])
+                node.devices.close()
+                assert not source.closed, "that would hang, too"
+        finally:
+            source.gate.set()
+        monkeypatch.setattr(node_devices, "READ_LIMIT_S", 30.0)
+        async with asyncio.timeout(30):
+            while judged(node.devices.states) != {"g0": "free"}:
+                await node.devices.refresh()
+
+    node.run(work())
+
+    assert [states for states, _ in node.told] == [{"g0": "occupied"}, {"g0": "free"}]
+
+
+def test_an_agent_whose_driver_hangs_from_the_beginning_begins_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that trials that need none run, and those that ran before are adopted."""
+    monkeypatch.setattr(node_devices, "OPEN_LIMIT_S", 0.0)
+    gate, node = threading.Event(), Node(WELL)
+
+    def opened() -> Scripted:
+        assert gate.wait(60)
+        return node.source
+
+    async def work() -> None:
+        try:
+            async with asyncio.timeout(30):
+                await node.devices.open(opened)
+                await node.devices.wait_until_free([])
+        finally:
+            gate.set()
+
+    asyncio.run(work())
+    assert node.devices.states == ()

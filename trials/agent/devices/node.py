@@ -1,6 +1,7 @@
 """The devices of an agent's node over time: read now and then, told when they change, and free before they are given.
 
-Readings are made in a thread, because a driver may take its time.
+Readings are made in a thread, because a driver may take its time, or never answer: then the trials that run are left
+alone, their ends are told, and nobody is given a device until it answers.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from trials.agent.devices.reading import Devices, DeviceSource, NvmlDevices, may_have_devices, open_source
 from trials.agent.rounds import one_round
-from trials.agent.threads import in_own_thread
+from trials.agent.threads import begun_apart, in_own_thread
 from trials.processes.identity import descendants_of
 from trials.wire.devices import NodeDevice
 from trials.wire.records import ProcessRecord
@@ -23,6 +25,8 @@ READ_HELD_S = 1.0  # while some trial does: its memory is measured, too
 READ_OCCUPIED_S = 0.5  # while a device is occupied, which may come free
 SETTLE_S = 2.0  # for the memory of an ended trial to come back; then its device counts as occupied
 FREE_TIMEOUT_S = 10.0  # for a device to be free before a trial starts on it; then the trial goes elsewhere
+READ_LIMIT_S = 20.0  # for the driver to answer; then its devices count as occupied
+OPEN_LIMIT_S = 60.0  # for it to answer at first, which takes longer; then the node begins without devices
 POLL_S = 0.05
 TOLD_GROWTH = 1.02  # a peak that has grown by less is told with the next change
 ENV_ALLOW_ACTIVE = "TUNER_ALLOW_ACTIVE_DEVICES"  # "1": devices that other programs use are given to trials, too
@@ -70,22 +74,29 @@ class NodeDevices:
         self._had_some = False
         self._told: tuple[tuple[NodeDevice, ...], dict[str, int]] = ((), {})
         self._reading = asyncio.Lock()
+        self._under_way: asyncio.Task[tuple[NodeDevice, ...]] | None = None  # a reading
+        self._hangs = False  # the driver has not answered it in time
 
     async def open(self, open_: Callable[[], DeviceSource] | None = None) -> None:
         """Find out what the node has."""
         if open_ is None and not may_have_devices():
             return
-        source = await asyncio.to_thread(open_ or open_source)
+        opened = begun_apart(open_ or open_source)
+        await asyncio.wait([opened], timeout=OPEN_LIMIT_S)
+        if not opened.done():
+            logger.error("driver_does_not_answer", extra={"after_s": OPEN_LIMIT_S})
+            return
+        source = opened.result()
         # Of a container's own processes the driver may tell numbers that mean nothing inside of it.
         knows = _is_there if isinstance(source, NvmlDevices) else None
         allow = os.environ.get(ENV_ALLOW_ACTIVE) == "1"
         self._devices = Devices(source, allow_active=allow, is_there=knows)
-        await self._read()
-        self._had_some = bool(self.states)
+        await self._read(limit_s=OPEN_LIMIT_S)
+        self._had_some = bool(self.states) or self._hangs
         logger.info("devices", extra={"count": len(self.states), "source": type(source).__name__})
 
     def close(self) -> None:
-        if self._devices is not None:
+        if self._devices is not None and not self._hangs:
             self._devices.close()
 
     async def watch(self) -> None:
@@ -119,7 +130,8 @@ class NodeDevices:
         self._told = (self.states, dict(self.peaks))
         await self.on_change()
 
-    async def _read(self) -> None:
+    async def _read(self, *, limit_s: float | None = None) -> None:
+        """Where the driver does not answer in time, every device counts as occupied until it does."""
         devices = self._devices
         if devices is None:
             return
@@ -128,7 +140,18 @@ class NodeDevices:
             pids = {holder.nonce: _pids_of(holder) for holder in holders}
             own = {pid for found in pids.values() for pid in found}
             given = {uuid for holder in holders for uuid in holder.devices}
-            self.states = await in_own_thread(devices.states, own_pids=own, given=given)
+            if self._under_way is None:
+                self._under_way = asyncio.ensure_future(in_own_thread(devices.states, own_pids=own, given=given))
+            limit_s = READ_LIMIT_S if limit_s is None else limit_s
+            await asyncio.wait([self._under_way], timeout=0 if self._hangs else limit_s)
+            if not self._under_way.done():
+                if not self._hangs:
+                    logger.error("driver_does_not_answer", extra={"after_s": limit_s})
+                self._hangs = True
+                self.states = tuple(replace(state, occupied=True) for state in self.states)
+                return
+            answered, self._under_way, self._hangs = self._under_way, None, False
+            self.states = answered.result()
         for holder in holders:
             seen = devices.used_bytes(holder.devices, pids[holder.nonce])
             self.peaks[holder.nonce] = max(self.peaks.get(holder.nonce, 0), seen)
@@ -171,6 +194,8 @@ class NodeDevices:
                 return f"device {uuid} is not on this node", False
             if state.lost:
                 return f"device {uuid} was lost: {state.lost}", False
+            if self._hangs:
+                return f"the driver of device {uuid} does not answer", True
             if state.occupied:
                 return f"device {uuid} is in use by another program, or its memory did not come back", True
         return None
