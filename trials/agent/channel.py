@@ -154,6 +154,8 @@ class Channel:
             logger.warning("token_not_sent", extra={"url": address.url, "why": error})
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ProtocolError) as error:
             logger.info("not_connected", extra={"url": address.url, "error": repr(error)})
+        except Exception:  # whatever it is: the trials of the node need an agent that tries again
+            logger.exception("connection_failed", extra={"url": address.url})
         finally:
             if self._is_welcome:
                 self._is_welcome, self._talked_at = False, time.monotonic()

@@ -107,7 +107,7 @@ class Conversation:
         self._blobs = BlobReceiver(agent.home.incoming, ask=lambda digest: self._send(BlobWanted(digest=digest)))
         self._offers = CheckpointOffers(agent.home, send=self._send, send_blob=self._send_blob, threads=agent.storing)
         self._fetches = CheckpointFetches(agent.home, blobs=self._blobs, send=self._send)
-        self._outputs = OutputsCollector(send=self._send)
+        self._outputs = OutputsCollector(send=self._send, threads=agent.storing)
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._answers = Answers(agent.held)
         self._told: set[tuple[str, str]] = set()
@@ -421,7 +421,7 @@ class Conversation:
                 self._blobs.feed(frame)
                 return
             messages = messages_in(frame)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is: all trials of the node are told of here
             await self._not_followed(error, frame)
             return
         for message in messages:
@@ -429,7 +429,7 @@ class Conversation:
                 await self._follow(decode_plain(message))
             except ConnectionClosed:
                 raise
-            except (OSError, ValueError, LookupError, TypeError) as error:
+            except Exception as error:  # noqa: BLE001  likewise
                 await self._not_followed(error, message)
 
     async def _not_followed(self, error: Exception, what: Any) -> None:

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from trials.agent import channel as channel_module
-from trials.agent.channel import Channel
+from trials.agent.channel import Channel, Outcome
+from trials.agent.conversation import Conversation
 from trials.agent.home import Home
 from trials.agent.ways import ServiceAddress
+from trials.wire.encoding import encode
+from trials.wire.messages import Forget
 
 
 class NoService:
@@ -79,26 +82,61 @@ def test_a_connection_ends_when_the_home_names_another_service(
     assert aborted == [True] * ends
 
 
-def test_a_message_of_the_service_may_be_as_long_as_the_page_of_the_protocol_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The library closes a connection at a megabyte, where it is told nothing."""
-    given = dict[str, Any]()
+def connecting(error: Exception, given: dict[str, Any]) -> type:
+    """In place of the library's: it fails so, and notes what it was ``given``."""
 
     class Connecting:
         def __init__(self, uri: str, **options: Any) -> None:
             given.update(options)
 
         async def __aenter__(self) -> None:
-            raise OSError("nobody is there")
+            raise error
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(channel_module, "_ConnectHere", Connecting)
+    return Connecting
+
+
+def conversed(tmp_path: Path) -> Outcome:
     way: Any = SimpleNamespace(tls=lambda _: None, opened=lambda _: None, token=lambda: "t")
     agent: Any = SimpleNamespace(home=Home(tmp_path))
     channel = Channel(agent, way=way, agent_id="local", idle_exit_s=math.inf)
+    return asyncio.run(channel._converse(ServiceAddress(url="http://h:1", pid=1)))
 
-    asyncio.run(channel._converse(ServiceAddress(url="http://h:1", pid=1)))
+
+def test_a_message_of_the_service_may_be_as_long_as_the_page_of_the_protocol_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library closes a connection at a megabyte, where it is told nothing."""
+    given = dict[str, Any]()
+    monkeypatch.setattr(channel_module, "_ConnectHere", connecting(OSError("nobody is there"), given))
+
+    conversed(tmp_path)
 
     assert given["max_size"] == 64 << 20
+
+
+def test_whatever_a_connection_fails_with_is_no_end_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_ConnectHere", connecting(RecursionError("too deep"), {}))
+
+    assert conversed(tmp_path) is Outcome.FAILED
+
+
+def test_whatever_a_message_fails_with_is_no_end_of_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All trials of the node are told of there."""
+
+    def forget(_: str) -> None:
+        raise RecursionError("too deep")
+
+    agent: Any = SimpleNamespace(home=Home(tmp_path), held={}, storing=None, forget=forget)
+
+    async def scene() -> None:
+        conversation = Conversation(agent, SimpleNamespace(), agent_id="a", on_welcome=lambda _: None)  # type: ignore[arg-type]
+        await conversation._receive(encode(Forget(nonce="n")))
+
+    asyncio.run(scene())
+    assert "message_not_followed" in caplog.text

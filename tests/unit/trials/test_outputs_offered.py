@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from trials.agent.moving import outputs
 from trials.agent.moving.outputs import OFFER_ATTEMPTS, OutputsCollector
+from trials.agent.moving.storing import StoreHangsError, StoreThreads
 from trials.files import read_json, to_json
 from trials.stores import BrokenOffError
 from trials.wire.attempt import AttemptKey
@@ -36,7 +39,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 class Scene:
     """An attempt that left a file, and a service that gives ``answers`` one after the other."""
 
-    def __init__(self, folder: Path, answers: Iterator[OutputStored]) -> None:
+    def __init__(self, folder: Path, answers: Iterator[OutputStored], *, threads: StoreThreads | None = None) -> None:
         attempt = folder / "attempt"
         (attempt / FOLDER_WORK / "out").mkdir(parents=True)
         (attempt / FOLDER_WORK / "out" / "model").write_bytes(b"weights")
@@ -44,7 +47,7 @@ class Scene:
         self.held: Any = SimpleNamespace(key=KEY, nonce="n", folder=attempt, hurried=asyncio.Event())
         self.offered: list[OutputOffered] = []
         self._answers = answers
-        self.collector = OutputsCollector(send=self._send)
+        self.collector = OutputsCollector(send=self._send, threads=threads or StoreThreads())
         self.collector.begin(None, str(folder / "staging"), own=None)
 
     async def _send(self, message: Message) -> None:
@@ -146,3 +149,47 @@ def test_nothing_is_tried_for_an_attempt_that_is_gone(tmp_path: Path, monkeypatc
     monkeypatch.setattr(outputs, "stage", removed)
     scene.collect()
     assert scene.offered == []
+
+
+def test_an_end_does_not_wait_for_ever_for_a_store_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(StoreThreads):
+        async def run(self, work: Any, *, root: str, size: int = 0) -> Any:
+            raise StoreHangsError(f"store: {root}: it has not answered")
+
+    scene = Scene(tmp_path, iter([]), threads=Hanging())
+    tries = OFFER_ATTEMPTS + 2
+    times = iter([0.0] * tries)
+    monkeypatch.setattr(outputs, "monotonic", lambda: next(times, outputs.OUTPUT_WAIT_S + 1))
+    scene.collect()
+
+    assert scene.is_done
+    assert scene.kept == [False]
+    assert "it has not answered" in scene.offered[-1].message
+
+
+def test_what_is_kept_in_a_store_that_hangs_has_a_thread_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a few such trials would keep the node from starting others."""
+    gate, has_begun = threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> None:
+        has_begun.set()
+        assert gate.wait(60)
+
+    monkeypatch.setattr(outputs, "stage", hang)
+    scene = Scene(tmp_path, iter([]))
+
+    async def beside() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        collecting = asyncio.ensure_future(scene.collector.collect(scene.held, EXITED))
+        try:
+            while not has_begun.is_set():
+                await asyncio.sleep(0)
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "another trial's"), 30)
+        finally:
+            gate.set()
+        await collecting
+
+    asyncio.run(beside())
+    assert scene.is_done

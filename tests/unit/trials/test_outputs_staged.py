@@ -13,6 +13,7 @@ import pytest
 
 from trials.agent.moving import outputs
 from trials.agent.moving.outputs import OutputsCollector, Staged, stage
+from trials.agent.moving.storing import StoreThreads
 from trials.stores import FileStore
 from trials.wire.attempt import AttemptKey
 from trials.wire.launch import KeepOutputs
@@ -131,8 +132,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_and_at_last_left_out
     read_into, turns = outputs._read_into, iter(range(100))
     changes = 2
 
-    def growing(descriptor: int, draft: Path, *, limit: int) -> tuple[int, tuple[str, ...]]:
-        found = read_into(descriptor, draft, limit=limit)
+    def growing(descriptor: int, draft: Path, **how: Any) -> tuple[int, tuple[str, ...]]:
+        found = read_into(descriptor, draft, **how)
         if next(turns) < changes:
             with (left / "log").open("ab") as file:
                 file.write(b"2")
@@ -197,7 +198,7 @@ def test_what_could_not_be_sent_to_a_service_elsewhere_does_not_stay(
     monkeypatch.setattr(outputs, "_settings_of", lambda _: (left, KeepOutputs.END))
     (left / "model.bin").write_bytes(b"weights")
     held: Any = SimpleNamespace(folder=tmp_path, nonce="n1", key=AttemptKey(experiment_id="e", number=1, attempt=1))
-    collector = OutputsCollector(send=send)
+    collector = OutputsCollector(send=send, threads=StoreThreads())
     collector.begin(None, "", own=tmp_path / "outgoing")
     asyncio.run(collector.collect(held, ExitRecord(cause=ExitCause.EXITED, code=0)))
 

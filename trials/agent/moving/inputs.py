@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from trials.agent.home import Home
 from trials.agent.moving.node_cache import AssetUnusableError, NodeCache
 from trials.agent.moving.references import check_reference
+from trials.agent.threads import apart
 from trials.wire.inputs import Input, InputItem
 
 
@@ -23,7 +23,7 @@ async def paths_of(home: Home, cache: NodeCache, inputs: Mapping[str, Input], *,
 
 async def _path_of(home: Home, cache: NodeCache, item: InputItem, experiment_id: str) -> str:
     if not item.asset:
-        await asyncio.to_thread(check_reference, home.references, experiment_id, item.reference)
+        await apart(check_reference, home.references, experiment_id, item.reference)
         return item.reference
     tree = await cache.get(item.asset)
     path = tree / item.inside

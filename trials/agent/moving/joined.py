@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from trials.agent.home import Home
 from trials.agent.moving.blobs import ConnectionLostError
 from trials.agent.rounds import one_round
+from trials.agent.threads import apart
 from trials.files import is_full_disk
 from trials.processes.logs import read_log
 from trials.stores import BrokenOffError, StoreError, clear, fetch, upload
@@ -77,7 +78,7 @@ async def collect_long_logs(home: Home, held: Written) -> None:
     for stream in _long_streams(held):
         for attempt in range(ATTEMPTS):
             try:
-                await asyncio.to_thread(_send_log, home, held, stream)
+                await apart(_send_log, home, held, stream)
                 break
             except OSError as error:
                 logger.warning("log_not_collected", extra={"nonce": held.nonce, "stream": stream, "error": error})
@@ -120,7 +121,7 @@ async def send_owed_logs(home: Home, *, now: float) -> None:
             )
         else:
             try:
-                await asyncio.to_thread(_send_long_logs, home, _Wrote(folder, nonce))
+                await apart(_send_long_logs, home, _Wrote(folder, nonce))
             except OSError as error:
                 if _may_go_later(error):
                     return  # the others would be told the same
@@ -178,7 +179,7 @@ async def fetch_secrets(home: Home, names: Collection[str]) -> None:
             continue  # who starts the trial says so
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
-            await asyncio.to_thread(fetch, remote(SECRETS, name), folder / name)
+            await apart(fetch, remote(SECRETS, name), folder / name)
         except StoreError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise ConnectionLostError(f"the secret {name} cannot be fetched now: {error}") from error

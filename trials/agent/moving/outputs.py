@@ -20,11 +20,14 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from trials.agent.attempts import HeldAttempt
 from trials.agent.moving.joined import send_staged
+from trials.agent.moving.storing import StoreHangsError, StoreThreads
+from trials.agent.threads import apart
 from trials.files import ATTEMPT_BYTES, is_full_disk, open_file, read_json, to_json, write_all, write_atomically
 from trials.stores import BrokenOffError, FileStore
 from trials.wire.files import FILE_ATTEMPT, FILE_OUTPUT, FOLDER_WORK
@@ -72,8 +75,8 @@ class Staged:
 class OutputsCollector:
     """On one connection."""
 
-    def __init__(self, *, send: Callable[[Message], Awaitable[None]]) -> None:
-        self._send = send
+    def __init__(self, *, send: Callable[[Message], Awaitable[None]], threads: StoreThreads) -> None:
+        self._send, self._threads = send, threads
         self._waiting: dict[str, asyncio.Future[OutputStored]] = {}
         self.store: FileStore | None = None  # as the service says in its welcome
         self.staging: Path | None = None
@@ -130,16 +133,17 @@ class OutputsCollector:
         except TimeoutError:
             return _Trouble("the service did not take it in")
         except OSError as error:
-            may_pass = is_full_disk(error) or isinstance(error, BrokenOffError)
+            may_pass = is_full_disk(error) or isinstance(error, BrokenOffError | StoreHangsError)
             return _Trouble(f"its files cannot be kept: {error}", may_pass)
 
     async def _offer(self, held: HeldAttempt, folder: Path, step: int | None) -> _Trouble | None:
-        staging = (self.staging or folder) / (held.nonce if self.is_sent else "")
-        staged = await asyncio.to_thread(stage, folder, staging, self.store)
+        root = self.staging or folder
+        staging = root / (held.nonce if self.is_sent else "")
+        staged = await self._threads.run(partial(stage, folder, staging, self.store), root=str(root))
         if staged is None:
             return None
         if self.is_sent:
-            await asyncio.to_thread(send_staged, staging)
+            await apart(send_staged, staging)
         waiting = self._waiting[held.nonce] = asyncio.get_running_loop().create_future()
         offered = OutputOffered(
             key=held.key,
@@ -179,8 +183,13 @@ def _settings_of(held: HeldAttempt) -> tuple[Path, KeepOutputs] | None:
 
 
 # ── staging ─────────────────────────────────────────────────────────────────────────────────────
-def stage(folder: Path, staging: Path, store: FileStore | None) -> Staged | None:
-    """Copy what is not there yet, and then the manifest; None where there is nothing in the folder. Blocking."""
+def stage(
+    folder: Path, staging: Path, store: FileStore | None, moved: Callable[[], None] = lambda: None
+) -> Staged | None:
+    """Copy what is not there yet, and then the manifest; None where there is nothing in the folder. Blocking.
+
+    ``moved`` is called whenever bytes have moved.
+    """
     left_out: list[str] = []
     files: list[AssetFile] = []
     total = 0
@@ -193,7 +202,7 @@ def stage(folder: Path, staging: Path, store: FileStore | None) -> Staged | None
             left_out.append(f"it has more than {OUTPUT_FILES_LIMIT} files")
             break
         try:
-            file = _copied(folder, path, staging, store, room=OUTPUT_BYTES_LIMIT - total)
+            file = _copied(folder, path, staging, store, room=OUTPUT_BYTES_LIMIT - total, moved=moved)
         except _LeftOutError as error:
             left_out.append(f"{path}: {error}")
             continue
@@ -243,7 +252,9 @@ def _plain_files(root: Path) -> Iterator[tuple[str, str]]:
                 yield path, "" if entry.is_file(follow_symlinks=False) else "is no plain file"
 
 
-def _copied(folder: Path, path: str, staging: Path, store: FileStore | None, *, room: int) -> AssetFile:
+def _copied(  # noqa: PLR0913  # from where to where, and how
+    folder: Path, path: str, staging: Path, store: FileStore | None, *, room: int, moved: Callable[[], None]
+) -> AssetFile:
     """In the staging folder, or known to be in the store; as one state of the file that it had all at once."""
     for _ in range(READ_ATTEMPTS):
         draft = staging / f"{DRAFT}{secrets.token_hex(8)}"
@@ -255,7 +266,7 @@ def _copied(folder: Path, path: str, staging: Path, store: FileStore | None, *, 
             before = os.fstat(descriptor)
             if before.st_size > room:
                 raise _LeftOutError(f"with its {before.st_size} bytes the output has more than {OUTPUT_BYTES_LIMIT}")
-            size, pieces = _read_into(descriptor, draft, limit=before.st_size)
+            size, pieces = _read_into(descriptor, draft, limit=before.st_size, moved=moved)
             after = os.fstat(descriptor)
             if (size, before.st_mtime_ns, before.st_size) != (before.st_size, after.st_mtime_ns, after.st_size):
                 continue
@@ -271,7 +282,7 @@ def _copied(folder: Path, path: str, staging: Path, store: FileStore | None, *, 
     raise _LeftOutError(f"changed while it was read, {READ_ATTEMPTS} times")
 
 
-def _read_into(descriptor: int, draft: Path, *, limit: int) -> tuple[int, tuple[str, ...]]:
+def _read_into(descriptor: int, draft: Path, *, limit: int, moved: Callable[[], None]) -> tuple[int, tuple[str, ...]]:
     """How many bytes were read, one more than ``limit`` at most, and the digests of their pieces."""
     writing = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     pieces: list[str] = []
@@ -280,6 +291,7 @@ def _read_into(descriptor: int, draft: Path, *, limit: int) -> tuple[int, tuple[
         piece = hashlib.sha256()
         while block := os.read(descriptor, min(READ_BYTES, PIECE_BYTES - size % PIECE_BYTES)):
             write_all(writing, block)
+            moved()
             piece.update(block)
             size += len(block)
             if size % PIECE_BYTES == 0:
