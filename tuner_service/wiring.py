@@ -424,7 +424,7 @@ def _open_assets(settings: Settings, core: Core) -> Assets:
 
     rows = core.store.assets
     store = AssetStore.of(settings, rows.lineage)
-    store.begin_staging()
+    store.begin()
 
     def own() -> None:
         try:

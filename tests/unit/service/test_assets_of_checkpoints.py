@@ -73,7 +73,7 @@ def copies_in(folder: Path) -> list[Path]:
 def committed(tmp_path: Path, checkpoint: Checkpoint) -> tuple[Any, str]:
     """What becomes of it with a store of assets that has nothing yet."""
     uploads = SimpleNamespace(commit=lambda new: (SimpleNamespace(id="sha256:x"), None, new))
-    store = SimpleNamespace(staging=tmp_path / "assets" / "staging", home=tmp_path)
+    store = SimpleNamespace(staging=tmp_path / "assets" / "staging", home=tmp_path, settle_staging=lambda: None)
     assets: Any = SimpleNamespace(store=store, uploads=uploads)
     queries: Any = None  # nothing of it is in the database
     return asset_of_checkpoint(queries, assets, checkpoint)

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +49,7 @@ HOME_ID = "asset-owner"  # the file in a home that holds its id
 LEASE_S = 86_400.0  # from the last sign of the client; an upload that was broken off is continued within it
 SMALL_BYTES = 4_096
 DRAFT = "draft-"  # begins the name of what is not whole yet
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ class AssetStore:
         self.home, self._database = home, database
         self.lineage = lineage
         self.staging = staging_of(root, home=home, lineage=lineage)
+        self._settling, self._is_unsettled = threading.Lock(), False
 
     @classmethod
     def of(cls, settings: Settings, lineage: str) -> AssetStore:
@@ -173,6 +177,19 @@ class AssetStore:
     def remove_file(self, digest: str) -> None:
         self._files.remove(file_name(digest))
 
+    def begin(self) -> None:
+        """At the start of a service. Of a store that cannot be used then, the staging begins when something comes."""
+        try:
+            self.begin_staging()
+        except OSError as error:
+            logger.warning("asset_store_unusable", extra={"error": str(error)})
+
+    def settle_staging(self) -> None:
+        """Before what is staged is believed: begun now where it could not be. OSError where it still cannot be."""
+        with self._settling:
+            if self._is_unsettled:
+                self.begin_staging()
+
     def begin_staging(self) -> None:
         """At the start of a service, before anything comes.
 
@@ -180,6 +197,7 @@ class AssetStore:
         killed, and after a start of the machine it is gone: its power may have been lost. Folders are of a service
         alone, and were removed by the one before unless it was killed.
         """
+        self._is_unsettled = True
         mark, boot = self.staging.with_name(f"{self.staging.name}.boot"), _boot()
         try:
             staged_in = mark.read_text(encoding="utf-8")
@@ -192,6 +210,7 @@ class AssetStore:
             if path.is_dir():
                 clear(path)
         write_atomically(str(mark), boot.encode())
+        self._is_unsettled = False
 
     def restage(self, asset_id: AssetId) -> Path:
         """A copy of a manifest of the store in the staging folder, under its digest."""

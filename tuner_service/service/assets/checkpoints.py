@@ -29,6 +29,7 @@ def asset_of_checkpoint(queries: Queries, assets: Assets, checkpoint: Checkpoint
     name = f"checkpoint {checkpoint.name} of trial {checkpoint.experiment_id}/{checkpoint.number}"
     staging = assets.store.staging
     with in_words(staging):
+        assets.store.settle_staging()
         staging.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=staging, prefix=DRAFT) as own:
             source = Path(own) / "checkpoint"

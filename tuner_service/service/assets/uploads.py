@@ -229,6 +229,7 @@ class Uploads:
         Some of the first ``after`` may be left out. The place moves on with them.
         """
         store, asset_id = self._store, manifest.digest
+        store.settle_staging()
         store.staging.mkdir(parents=True, exist_ok=True, mode=0o700)
         staged = self._whole(manifest)
         is_stored = _Known(store).has_stored(manifest)

@@ -1,0 +1,39 @@
+"""A service starts where its asset store cannot be used, and uses it once it can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.asset_trees import a_tree
+from tests.unit.service.test_collecting_beside_uploads import Clock, Rows, described
+from tuner_service.domain.errors import UnavailableError
+from tuner_service.service.assets.asset_store import AssetStore
+from tuner_service.service.assets.uploads import Uploads
+
+
+def test_a_store_that_is_away_at_the_start_is_begun_before_what_is_staged_there_is_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was staged before a power loss may be empty files by now."""
+    mount, tree = tmp_path / "mnt", a_tree()
+    rows: Any = Rows()
+    mount.touch()  # no folder can be made there
+    store = AssetStore(str(mount / "assets"), home=tmp_path, lineage="one")
+
+    store.begin()
+    assert "asset_store_unusable" in caplog.text
+    uploads = Uploads(store, rows, Clock())
+    with pytest.raises(UnavailableError, match="the asset store cannot be used now"):
+        uploads.missing(described(tree), after=0)
+
+    mount.unlink()
+    store.staging.mkdir(parents=True)
+    (store.staging / tree.id).write_bytes(bytes(len(tree.manifest)))
+    assert set(uploads.missing(described(tree), after=0).pieces) == {tree.described["pieces"][0]}
+
+    (store.staging / tree.id).write_bytes(tree.manifest)
+    assert set(uploads.missing(described(tree), after=0).pieces) == tree.pieces.keys() - {tree.id}
+    uploads.close()
