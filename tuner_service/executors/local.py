@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,7 +51,8 @@ class _Leaving:
             return True
         if now >= self.due:
             logger.warning("agent_does_not_leave", extra={"signal": self.next_signal.name})
-            signal.pidfd_send_signal(self.process, self.next_signal)
+            with suppress(ProcessLookupError):  # it has ended just now: the next look sees it
+                signal.pidfd_send_signal(self.process, self.next_signal)
             self.next_signal, self.due = signal.SIGKILL, now + LEAVE_AFTER_TERM_S
         return False
 

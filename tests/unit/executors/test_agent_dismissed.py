@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner_service.executors import local
-from tuner_service.executors.local import LocalExecutor
+from tuner_service.executors.local import LocalExecutor, _Leaving
 
 
 def test_an_agent_that_is_dismissed_while_the_service_ends_is_left_alone(
@@ -51,3 +51,17 @@ def test_an_agent_is_dismissed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     executor.close()
     executor.close()
     assert open_descriptors() == before - 2, "what wakes it, and the agent that was to leave"
+
+
+def test_an_agent_that_ends_just_before_it_is_pressed_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the thread that starts agents again."""
+
+    def has_ended(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr("signal.pidfd_send_signal", has_ended)
+    process = os.pidfd_open(os.getpid())
+    try:
+        assert not _Leaving(process=process, due=0.0).press(1.0)
+    finally:
+        os.close(process)

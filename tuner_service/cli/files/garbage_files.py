@@ -88,12 +88,16 @@ def _spools(home: Home, needed: Needed) -> Iterator[Garbage]:
 
 # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────
 def _checkpoints(home: Home, needed: Needed, gone: list[Path]) -> Iterator[Garbage]:
-    """Large ones, shared by content: needed while a row, or an attempt that stays, has the same bytes."""
+    """Large ones, shared by content: needed while a row, or an attempt that stays, has the same bytes.
+
+    Trials run meanwhile, and an attempt has its file before it is shared. So what is shared is listed first.
+    """
+    shared = _entries(home.checkpoints)
     kept: set[str] = set()
     for path in matching(home.attempts, f"*/*/*/{FOLDER_CHECKPOINTS}/*.ckpt"):
         if not any(path.is_relative_to(folder) for folder in gone):
             kept.add(path.name.removesuffix(".ckpt").rpartition("-")[2])
-    for path in _entries(home.checkpoints):
+    for path in shared:
         digest = path.name.partition(".")[0]
         if digest not in needed.checkpoints and digest[:DIGEST_PREFIX] not in kept:
             yield _found("checkpoint", path, why="no checkpoint of any experiment has these bytes")
