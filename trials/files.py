@@ -14,7 +14,10 @@ import json
 import os
 import stat
 from _thread import get_native_id  # of threading, which a supervisor does without
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECORD_BYTES = 1 << 20  # of a record; what is longer is none
 ATTEMPT_BYTES = 64 << 20  # of one that holds a launch, or the names of all modules of a process
@@ -22,6 +25,7 @@ OWNERS_ALONE, BY_UMASK = 0o600, 0o666  # who may use a new file: its owner, or w
 _READ_BYTES = 64 << 10
 _LONG_NAME_BYTES, _LONG_NAME_KEPT = 220, 50  # a file system takes 255 bytes; 50 signs have 200 at most
 _to_text = json.JSONEncoder(separators=(",", ":")).encode
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 # What is in the way stays there: a link, a folder or a pipe in a file's place, a folder that is none, no permission.
@@ -216,6 +220,70 @@ def sync_tree(path: str) -> None:
         for name in names:
             _sync(f"{folder}/{name}", os.O_RDONLY)
         sync_folder(folder)
+
+
+def remove_tree(
+    path: str | os.PathLike[str], *, ignore_errors: bool = False, onerror: Callable[..., object] | None = None
+) -> None:
+    """As ``shutil.rmtree``, and however deep the folder ``path`` is: that one calls itself, and holds a descriptor, for
+    each level, and a trial may have made thousands."""
+    import shutil
+
+    is_too_deep = False
+
+    def note(function: Callable[..., object], name: str, info: tuple[Any, BaseException, Any]) -> None:
+        nonlocal is_too_deep
+        is_too_deep = is_too_deep or getattr(info[1], "errno", None) == errno.EMFILE
+        if onerror is not None:
+            onerror(function, name, info)
+        elif not ignore_errors:
+            raise info[1]
+
+    try:
+        shutil.rmtree(path, onerror=note)
+    except RecursionError:
+        is_too_deep = True
+    except OSError:
+        if not is_too_deep:
+            raise
+    if not is_too_deep:
+        return
+    try:
+        _flatten(path)
+        shutil.rmtree(path, ignore_errors, onerror)
+    except OSError:
+        if not ignore_errors:
+            raise
+
+
+def _flatten(root: str | os.PathLike[str]) -> None:
+    """Every folder in it stands in ``root`` itself afterwards, so that nothing lies deep. No link is followed."""
+    mark, moved = os.urandom(8).hex(), 0
+    top = os.open(root, _FOLDER)
+    try:
+        os.fchmod(top, 0o700)
+        waiting = ["."]
+        while waiting:
+            name = waiting.pop()
+            folder = os.open(name, _FOLDER, dir_fd=top)
+            try:
+                for child in _folders_in(folder):
+                    os.chmod(child, 0o700, dir_fd=folder)  # who moves a folder writes into it, too
+                    if name == ".":
+                        waiting.append(child)
+                    else:
+                        moved += 1
+                        waiting.append(f".{mark}-{moved}")
+                        os.rename(child, waiting[-1], src_dir_fd=folder, dst_dir_fd=top)
+            finally:
+                os.close(folder)
+    finally:
+        os.close(top)
+
+
+def _folders_in(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def sync_folder(path: str) -> None:

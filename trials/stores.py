@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trials.files import draft_of, open_file, put_in_place, write_all, write_atomically
+from trials.files import draft_of, open_file, put_in_place, remove_tree, write_all, write_atomically
 from trials.wire.remote_files import SCHEME
 
 COPY_BYTES = 8 << 20  # at once
@@ -415,7 +415,7 @@ def start_writeback(descriptor: int) -> None:
 
 def clear(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove_tree(path)
     else:
         path.unlink(missing_ok=True)
 

@@ -12,7 +12,6 @@ import argparse
 import logging
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -113,14 +112,16 @@ def main() -> int:
     arguments = parser.parse_args()
     agent = HeldAgent(arguments.home, arguments.options)
     grace_s, is_held = _hold(agent)
-    from trials.agent.local import stop_local  # needed now: the agent was started without waiting for these imports
+    # Needed now: the agent was started without waiting for these imports.
+    from trials.agent.local import stop_local
+    from trials.files import remove_tree
 
     stop_local(arguments.home, grace_s=grace_s)
     if is_held:
         agent.deliver(DELIVER_S)
     agent.end()
     with suppress(OSError):
-        shutil.rmtree(arguments.home)
+        remove_tree(arguments.home)
     return 0
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from trials.files import ATTEMPT_BYTES, open_file, write_atomically
+from trials.files import ATTEMPT_BYTES, open_file, remove_tree, write_atomically
 from trials.stores import clear, matching
 from trials.wire.attempt import AttemptKey
 from trials.wire.files import FILE_ATTEMPT, FILE_SPOOL, FOLDER_CHECKPOINTS, FOLDER_RESTORE, FOLDER_WANTED
@@ -262,11 +262,11 @@ def remove_whatever(path: Path) -> None:
         os.chmod(parent, 0o700)  # noqa: PTH101
         if os.path.isdir(name) and not os.path.islink(name):  # noqa: PTH112, PTH114
             os.chmod(name, 0o700)  # noqa: PTH101
-            shutil.rmtree(name)
+            remove_tree(name)
         else:
             os.unlink(name)  # noqa: PTH108
 
-    shutil.rmtree(path, onerror=lambda function, name, info: make_removable(function, name, info[1]))
+    remove_tree(path, onerror=lambda function, name, info: make_removable(function, name, info[1]))
 
 
 def tidy(folder: Path) -> None:
@@ -278,7 +278,7 @@ def tidy(folder: Path) -> None:
         os.close(os.open(folder / FILE_SPOOL, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK))
     for name, is_folder in names.items():  # of a pipe, rmtree() would wait for a writer
         if is_folder and (name == FOLDER_RESTORE or name.startswith(FOLDER_WANTED.format(id=""))):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            remove_tree(folder / name, ignore_errors=True)
     if names.get(FOLDER_CHECKPOINTS):
         for draft in matching(folder / FOLDER_CHECKPOINTS, ".*"):  # of a script that was killed while it wrote
             draft.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from trials.agent.moving.node_cache import AssetMissingError, AssetUnusableError
 from trials.agent.moving.restoring import lay_out
 from trials.agent.supervision import supervisor
 from trials.agent.supervision.supervisor_loop import SUPERVISOR_LOG
-from trials.files import ATTEMPT_BYTES, may_pass, read_json, to_json, write_atomically, write_plainly
+from trials.files import ATTEMPT_BYTES, may_pass, read_json, remove_tree, to_json, write_atomically, write_plainly
 from trials.processes.detached import start_detached
 from trials.processes.identity import boot_id
 from trials.processes.logs import end_of
@@ -85,7 +85,7 @@ async def prepare(
         try:
             if not is_new and read_json(f"{folder}/{FILE_CLAIM}") is None:
                 # Cut off, by a power loss perhaps: then there may be more here than was prepared.
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder, ignore_errors=True)
                 folder.mkdir(parents=True, exist_ok=True)
             await _prepare_work(home, launch, blobs, folder, cache)
             if launch.spec.checkpoints:
@@ -207,7 +207,7 @@ async def _prepare_work(
     try:
         os.mkdir(work)  # noqa: PTH102
     except FileExistsError:  # of a preparation that was cut off
-        shutil.rmtree(work)
+        remove_tree(work)
         work.mkdir()
     if launch.spec.code_asset is not None:
         tree = await cache.get(launch.spec.code_asset.asset)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 import trials
 from trials.agent import bounds
 from trials.agent.held import LEAVE_S, ORPHAN_GRACE_S
-from trials.files import write_atomically
+from trials.files import remove_tree, write_atomically
 from trials.wire.programs import KEEPER
 from trials.wire.variables import with_path
 
@@ -119,7 +118,7 @@ class RayNode:
                 endings += self._is_ending
                 time.sleep(RESPAWN_S)
             with suppress(OSError):
-                shutil.rmtree(self._home)
+                remove_tree(self._home)
         finally:  # whatever it was: without this thread nobody would
             self._give_back()
 
@@ -279,7 +278,7 @@ def _remove_left(own: Path) -> None:
     for home in _root().glob("*/agent"):
         with suppress(OSError):
             if home.parent != own and time.time() - home.stat().st_mtime > LEFT_S and not is_held(home / "lock"):
-                shutil.rmtree(home.parent, ignore_errors=True)
+                remove_tree(home.parent, ignore_errors=True)
 
 
 def is_held(lock: Path) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from trials.files import remove_tree
 
 WITHOUT_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})  # as some file systems of clusters are
 LEFT_BEHIND_LIMIT = 16  # that are removed at once: whoever wants a folder is not to wait for long
@@ -35,7 +36,7 @@ class TemporaryFolder:
         """With all that is in it; again, it does nothing."""
         if self._held < 0:
             return
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path, ignore_errors=True)
         os.close(self._held)
         self._held = -1
 
@@ -70,7 +71,7 @@ def _remove_unheld(path: Path) -> bool:
     held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path, ignore_errors=True)
     finally:
         os.close(held)
     return True

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from trials.files import remove_tree
 from trials.processes.temporary import TemporaryFolder
 from trials.tasks.instance import ENV_OUTPUTS, FOLDER_OUTPUTS, output_bytes, output_file
 
@@ -52,7 +52,7 @@ class Workspace:
         made._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # another group uses it, or nobody can say who does
             fcntl.flock(made._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path / FOLDER_OUTPUTS, ignore_errors=True)
+            remove_tree(path / FOLDER_OUTPUTS, ignore_errors=True)
         with suppress(OSError):
             fcntl.flock(made._lock, fcntl.LOCK_SH)
         made._found = _marks_in(path / FOLDER_OUTPUTS)

@@ -54,9 +54,15 @@ def _is_own(name: str) -> bool:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            yield Path(place, name)
+    waiting = [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                found = list(entries)
+        except OSError:
+            continue
+        yield from (Path(entry.path) for entry in found)
+        waiting += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
 
 
 def _close(path: Path) -> bool:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deep_folders import deepen
+from trials.files import remove_tree
 from tuner_service.service.private import OWN_FILES, OWN_FOLDERS, make_private
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -107,3 +109,13 @@ def test_what_cannot_be_closed_stops_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Path, "chmod", refuse)
 
     assert make_private(home) == 0
+
+
+def test_a_home_in_which_a_trial_made_deep_folders_is_closed_as_far_as_a_path_reaches(tmp_path: Path) -> None:
+    home = an_open_home(tmp_path)
+    deepen(home / "attempts" / "e" / "1" / "1-n" / "work")
+    (home / "attempts" / "e" / "1" / "1-n" / "work").chmod(0o755)
+
+    assert make_private(home) > 100
+    assert (home / "attempts" / "e" / "1" / "1-n" / "work" / "file").stat().st_mode & 0o077 == 0
+    remove_tree(home)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deep_folders import deepen
 from trials.agent.moving import node_cache
 from trials.agent.moving.node_cache import AssetMissingError, NodeCache, remove_tree
 from trials.stores import FileStore
@@ -218,3 +219,29 @@ def test_what_a_killed_agent_has_laid_out_or_removed_in_part_goes_when_the_next_
     assert list(tree.parent.with_name("other").iterdir()) == []
     assert shelf.get(tree.parent.name) == tree
     remove_tree(tree)
+
+
+def test_a_tree_in_which_a_trial_that_is_root_made_deep_folders_is_damaged_and_can_be_removed(shelf: Shelf) -> None:
+    digest = shelf.put({"a": b"1"})
+    before = shelf.get(digest)
+    before.chmod(0o700)
+    deepen(before / "deep")
+
+    after = shelf.get(digest)
+    assert after != before
+    assert content(after) == {"a": b"1"}
+
+    remove_tree(before)
+    assert not before.exists()
+    remove_tree(after)
+
+
+def test_what_lies_in_a_tree_is_listed_in_the_order_of_names_folders_where_theirs_stand(tmp_path: Path) -> None:
+    """A listing of an earlier version is compared with it as it is."""
+    for path in ("b/z", "b/a/x", "a", "c", "b.txt"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+
+    listed = [line.rpartition(" ")[2] for line in node_cache.lines_of(tmp_path)]
+
+    assert listed == ["'a'", "'b/a/x'", "'b/z'", "'b.txt'", "'c'"]

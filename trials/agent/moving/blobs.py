@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from trials.agent.home import Home, plain_name
+from trials.files import remove_tree
 from trials.stores import clear, is_draft
 from trials.wire.messages import BlobSent
 from trials.wire.plain import ProtocolError
@@ -183,7 +184,7 @@ def remove_oldest(folder: Path, *, keep: int, but: Collection[str]) -> None:
         if path.name.partition(".")[0] in but:  # a draft of it, too
             continue
         if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)  # another thread may be doing the same
+            remove_tree(path, ignore_errors=True)  # another thread may be doing the same
         else:
             path.unlink(missing_ok=True)
 

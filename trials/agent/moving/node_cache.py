@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import shutil
 import stat
 import threading
 from collections import Counter
@@ -27,6 +26,7 @@ from pathlib import Path
 from trials.agent.home import plain_name
 from trials.agent.threads import begun_apart
 from trials.files import is_full_disk, write_all, write_atomically
+from trials.files import remove_tree as remove_folder
 from trials.stores import FileStore, StoreError, clone, matching, opened_file
 from trials.wire.manifests import PIECE_BYTES, AssetFile, ManifestError, digest_of_pieces, read_manifest
 
@@ -208,32 +208,41 @@ def damage_of(tree: Path) -> str:
     return ", ".join(changed[:DAMAGE_NAMED]) + more
 
 
-def lines_of(tree: Path, place: str = "") -> Iterator[str]:
+def lines_of(tree: Path) -> Iterator[str]:
     """Size, time, inode and path of everything in the tree but folders, which are looked into."""
+    waiting = _entries_of(tree, "")  # what comes next stands last
+    while waiting:
+        path, entry = waiting.pop()
+        if entry.is_dir(follow_symlinks=False):
+            waiting += _entries_of(tree, f"{path}/")
+            continue
+        status = entry.stat(follow_symlinks=False)
+        size = status.st_size if stat.S_ISREG(status.st_mode) else -1
+        yield f"{size} {status.st_mtime_ns} {status.st_ino} {path!a}"
+
+
+def _entries_of(tree: Path, place: str) -> list[tuple[str, os.DirEntry[str]]]:
     with os.scandir(tree / place) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            path = f"{place}/{entry.name}" if place else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield from lines_of(tree, path)
-                continue
-            status = entry.stat(follow_symlinks=False)
-            size = status.st_size if stat.S_ISREG(status.st_mode) else -1
-            yield f"{size} {status.st_mtime_ns} {status.st_ino} {path!a}"
+        return [(f"{place}{e.name}", e) for e in sorted(entries, key=lambda e: e.name, reverse=True)]
 
 
 def remove_tree(tree: Path) -> None:
     """Folders of it may not be written into. Another thread may be doing the same."""
     if not os.path.lexists(tree):
         return
-    for folder, _, _ in os.walk(tree):
+    waiting = [str(tree)]
+    while waiting:
+        folder = waiting.pop()
         with suppress(OSError):
             os.chmod(folder, 0o700)  # noqa: PTH101
+            with os.scandir(folder) as entries:
+                waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     def tell(error: BaseException) -> None:
         if not isinstance(error, FileNotFoundError):
             raise error
 
-    shutil.rmtree(tree, onerror=lambda _function, _name, info: tell(info[1]))
+    remove_folder(tree, onerror=lambda _function, _name, info: tell(info[1]))
 
 
 def _remove_all(paths: Collection[Path]) -> None:

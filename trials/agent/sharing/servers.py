@@ -25,7 +25,7 @@ from trials.agent.sharing.requests import FindAttempt, NotServedError, Request, 
 from trials.agent.supervision.command import environment
 from trials.agent.supervision.secrets import secret_values
 from trials.agent.supervision.starting import LaunchFailedError
-from trials.files import read_json, to_json, write_atomically
+from trials.files import read_json, remove_tree, to_json, write_atomically
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import children_of, identity, is_alive, send_verified
 from trials.processes.logs import end_of
@@ -95,7 +95,7 @@ class DataServers:
                 self._remove(path.parent.name)
         for folder in self._folder.glob("*"):
             if folder.name not in self._servers:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder, ignore_errors=True)
         self._requests.open()
         self._looking = asyncio.ensure_future(self._look_now_and_then())
 
@@ -164,7 +164,7 @@ class DataServers:
         granted = self._granted(request.memory_bytes)
         self._remove(key)
         folder = self._folder / key
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder, ignore_errors=True)
         self._forget_old_logs()
         folder.mkdir(parents=True)
         await asyncio.to_thread(self._copy_code, attempt, folder / FOLDER_WORK)
@@ -256,15 +256,15 @@ class DataServers:
         path.unlink(missing_ok=True)
         path.with_suffix(".lock").unlink(missing_ok=True)
         folder = self._folder / key
-        shutil.rmtree(folder / FOLDER_WORK, ignore_errors=True)
+        remove_tree(folder / FOLDER_WORK, ignore_errors=True)
         (folder / FILE_SERVER).unlink(missing_ok=True)
         if folder.exists() and not (folder / FILE_LOG).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder, ignore_errors=True)
 
     def _forget_old_logs(self) -> None:
         ended = [path for path in self._folder.glob("*") if path.name not in self._servers]
         for path in sorted(ended, key=lambda path: path.stat().st_mtime)[:-LOGS_KEPT]:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path, ignore_errors=True)
 
 
 def _spawn(folder: Path, attempt: dict[str, Any], spec: dict[str, Any], ready: int) -> subprocess.Popen[bytes]:

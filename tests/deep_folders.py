@@ -1,0 +1,22 @@
+"""Folders in folders, as deep as a trial may make them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+DEEP = 1_000  # as many levels as Python's calls may be nested, which some are already
+
+
+def deepen(folder: Path, levels: int = DEEP) -> None:
+    """Make ``folder`` with so many levels below it, some with a file in them."""
+    folder.mkdir(parents=True)
+    here = os.open(folder, os.O_RDONLY)
+    for level in range(levels):
+        if level % 100 == 0:
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)

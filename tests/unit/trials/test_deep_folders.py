@@ -1,0 +1,109 @@
+"""A trial may make folders thousands of levels deep, which shutil.rmtree() does not come to the end of."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.deep_folders import deepen
+from trials.agent.home import Home, remove_whatever, tidy
+from trials.agent.sharing.servers import FOLDER_DATA, DataServers
+from trials.files import remove_tree
+from trials.wire.files import FOLDER_RESTORE, FOLDER_WORK
+
+
+@contextmanager
+def few_descriptors(spare: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(("ignore_errors", "levels"), [(False, 2_100), (True, 1_000)])
+def test_a_folder_is_removed_however_deep_it_is(ignore_errors: bool, levels: int, tmp_path: Path) -> None:
+    """Also where it is deeper than a path has room for."""
+    deepen(tmp_path / "f", levels)
+
+    remove_tree(tmp_path / "f", ignore_errors=ignore_errors)
+
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("ignore_errors", [False, True])
+def test_a_folder_that_is_deeper_than_there_are_descriptors_is_removed(ignore_errors: bool, tmp_path: Path) -> None:
+    deepen(tmp_path / "f", 100)
+
+    with few_descriptors(50):
+        remove_tree(tmp_path / "f", ignore_errors=ignore_errors)
+
+    assert not (tmp_path / "f").exists()
+
+
+def test_what_a_link_in_a_deep_folder_names_stays(tmp_path: Path) -> None:
+    (tmp_path / "other" / "folder").mkdir(parents=True)
+    deepen(tmp_path / "f" / "g")
+    (tmp_path / "f" / "link").symlink_to(tmp_path / "other")
+
+    remove_tree(tmp_path / "f")
+
+    assert not (tmp_path / "f").exists()
+    assert (tmp_path / "other" / "folder").is_dir()
+
+
+def test_what_cannot_be_removed_is_said_as_by_rmtree(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for remove in (remove_tree, shutil.rmtree):
+        with pytest.raises(FileNotFoundError):
+            remove(tmp_path / "f")
+        with pytest.raises(NotADirectoryError):
+            remove(tmp_path / "file")
+    remove_tree(tmp_path / "f", ignore_errors=True)
+    remove_tree(tmp_path / "file", ignore_errors=True)
+    assert (tmp_path / "file").exists()
+
+
+def test_a_deep_folder_that_nobody_may_write_into_is_removed(tmp_path: Path) -> None:
+    deepen(tmp_path / "f")
+    (tmp_path / "f" / "d" / "d").chmod(0o500)
+
+    remove_whatever(tmp_path / "f")
+
+    assert not (tmp_path / "f").exists()
+
+
+def test_an_attempt_that_has_deep_folders_is_tidied_and_its_experiment_removed(tmp_path: Path) -> None:
+    """What it raised there ended the agent, and left the folders of a deleted experiment for ever."""
+    home = Home(tmp_path)
+    folder = home.attempts / "e" / "1" / "1-n"
+    deepen(folder / FOLDER_RESTORE)
+    deepen(folder / FOLDER_WORK)
+
+    tidy(folder)
+    assert not (folder / FOLDER_RESTORE).exists()
+
+    home.remove_experiment("e")
+    assert not (home.attempts / "e").exists()
+
+
+def test_an_agent_starts_where_a_producer_of_data_left_deep_folders(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    left = home.agent / FOLDER_DATA / "key"
+    deepen(left / FOLDER_WORK)
+
+    async def scene() -> None:
+        servers = DataServers(home, lambda _: home.path)
+        servers.open()
+        await servers.close()
+
+    asyncio.run(scene())
+    assert not left.exists()
