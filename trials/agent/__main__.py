@@ -43,12 +43,16 @@ logger = logging.getLogger("trials.agent")
 
 
 def main() -> int:
-    """Serve until idle without a service, or until SIGTERM; the trials run on. 0 also if another agent does already."""
+    """Serve until idle without a service, or until SIGTERM; the trials run on. 0 also if another agent does already.
+
+    The service that has started it is waited for while it lives, however long its database takes to open.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m trials.agent", description="Runs the trials of one node.", allow_abbrev=False
     )
     parser.add_argument("--home", type=Path, required=True, help="folder of the attempts, their logs and checkpoints")
     parser.add_argument("--service-file", type=Path, help="where the service's address is (default: HOME/service.json)")
+    parser.add_argument("--service-pid", type=int, help="of the service that starts it, for which it waits")
     parser.add_argument("--agent-id", help="name of this agent (default: kept in HOME/agent/id)")
     parser.add_argument("--umask", type=lambda text: int(text, 8), help="of trials (default: the agent's own)")
     parser.add_argument(
@@ -88,8 +92,8 @@ def main() -> int:
         parser.error(str(error))  # of its name
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # ``tuner agent join`` held it back
-        threads = Threads()
-        return leave(asyncio.run(_serve(home, agent_id, lock, joined or HomeWay(home), threads)), threads, OWN)
+        threads, way = Threads(), joined or HomeWay(home, starter=options.service_pid)
+        return leave(asyncio.run(_serve(home, agent_id, lock, way, threads)), threads, OWN)
     except KeyboardInterrupt:  # before it serves; later it ends as at SIGTERM
         return EXIT_INTERRUPTED
 

@@ -66,7 +66,7 @@ class Channel:
         self._asked.set()
 
     async def run(self) -> bool:
-        """Returns when there was neither a service nor a running trial for ``idle_exit_s``, or the service says so.
+        """Returns when for ``idle_exit_s`` there was no service, none on its way and no trial, or the service says so.
 
         True: there was no service for ``lost_exit_s``, and trials run.
         """
@@ -92,7 +92,7 @@ class Channel:
                 tried = address
                 if outcome is Outcome.TALKED:
                     idle_since = time.monotonic()
-            if not self._agent.is_idle():
+            if not self._agent.is_idle() or self._way.is_coming():
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since >= self._idle_exit_s:
                 return False

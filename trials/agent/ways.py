@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -64,14 +65,18 @@ class Way(Protocol):
     def sent_on(self, told: str | None) -> bool:
         """A standby at the last ``address`` names the active service. Whether that is the next ``address``."""
 
+    def is_coming(self) -> bool:
+        """Whether a service is about to be there, though nobody may say yet where."""
+
 
 class HomeWay:
     """To the service of the agent's own home."""
 
     is_joined, is_told = False, True
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, home: Home, *, starter: int | None = None) -> None:
+        """``starter``: the process of the service that has started this one."""
+        self._home, self._starter = home, starter
         self._token_file = home.agent / "token"
 
     def address(self) -> ServiceAddress | None:
@@ -98,6 +103,10 @@ class HomeWay:
         """The home names its service, and nobody else does."""
         del told
         return False
+
+    def is_coming(self) -> bool:
+        """While its starter lives: this process has another parent from then on."""
+        return os.getppid() == self._starter
 
 
 class ToldWay(HomeWay):
@@ -163,6 +172,10 @@ class JoinedWay:
             return False
         self._told = address_told(told, by=self.urls[self._at % len(self.urls)])
         return self._told is not None
+
+    def is_coming(self) -> bool:
+        """Nobody says so."""
+        return False
 
 
 def token_in(path: Path) -> str:

@@ -182,7 +182,7 @@ class LocalExecutor:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The id is constant, so that attempts are still this agent's when its own folder was lost.
         command = [sys.executable, "-P", "-m", "trials.agent", "--home", str(self.home), "--agent-id", AGENT_ID]
-        command += ["--log-format", self.log_format]
+        command += ["--log-format", self.log_format, "--service-pid", str(os.getpid())]
         if self.umask is not None:
             command += ["--umask", f"{self.umask:03o}"]
         with (folder / "agent.out").open("ab") as output:

@@ -52,11 +52,11 @@ def start_agent(home: Path, service: FakeService) -> Iterator[Callable[..., Agen
     """Start an agent and wait until it is connected."""
     agents: list[AgentProcess] = []
 
-    def start(**environment: str) -> AgentProcess:
+    def start(*arguments: str, **environment: str) -> AgentProcess:
         from trials.wire.messages import Hello
 
         before = len(service.of(Hello))
-        agents.append(AgentProcess(home, **environment))
+        agents.append(AgentProcess(home, *arguments, **environment))
         service.wait_for(Hello, count=before + 1)
         return agents[-1]
 

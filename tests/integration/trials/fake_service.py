@@ -231,9 +231,9 @@ class FakeService:
 class AgentProcess:
     """A real agent of ``home``."""
 
-    def __init__(self, home: Path, **environment: str) -> None:
+    def __init__(self, home: Path, *arguments: str, **environment: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trials.agent", "--home", str(home), "--agent-id", "a1"],
+            [sys.executable, "-m", "trials.agent", "--home", str(home), "--agent-id", "a1", *arguments],
             env={**os.environ, **environment},
         )
 

@@ -303,6 +303,15 @@ def test_an_agent_without_service_and_trials_leaves(service: FakeService, start_
     assert agent.wait() == 0
 
 
+def test_an_agent_without_trials_waits_for_the_service_that_started_it(
+    service: FakeService, start_agent: StartAgent
+) -> None:
+    start_agent("--service-pid", str(os.getpid()), TUNER_AGENT_IDLE_EXIT_S="0")
+    service.disconnect()
+
+    service.wait_for(Hello, count=2)
+
+
 def test_trials_run_on_when_the_agent_is_terminated(service: FakeService, start_agent: StartAgent) -> None:
     agent = start_agent()
     service.launch(COUNTING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -66,6 +67,16 @@ def test_where_no_agent_can_be_started_at_first_the_caller_is_told(
     with pytest.raises(BlockingIOError):
         executor.start()
     executor.close()
+
+
+def test_an_agent_is_told_which_process_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it knows that a service is on its way for as long as that opens its database."""
+    commands = list[list[str]]()
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
+    LocalExecutor(home=tmp_path, service_file=tmp_path / "service.json")._spawn()
+
+    (command,) = commands
+    assert command[command.index("--service-pid") + 1] == str(os.getpid())
 
 
 class HeldHome:

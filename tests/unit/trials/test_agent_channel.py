@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from trials.agent import channel as channel_module
 from trials.agent.channel import Channel, Outcome
 from trials.agent.conversation import Conversation
 from trials.agent.home import Home
-from trials.agent.ways import ServiceAddress
+from trials.agent.ways import HomeWay, JoinedWay, ServiceAddress
 from trials.wire.encoding import encode
 from trials.wire.messages import Forget
 
@@ -49,6 +50,27 @@ def test_a_service_that_called_and_has_gone_is_waited_for_without_a_busy_loop(tm
 
     asyncio.run(scene())
     assert way.looks == 2
+
+
+def test_a_service_that_is_on_its_way_is_waited_for_however_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its database may take long to open: what ended meanwhile would be started a second time."""
+    monkeypatch.setattr(channel_module, "SERVICE_POLL_S", 0)
+    home, coming = Home(tmp_path), [True] * 50
+    home.agent.mkdir(parents=True, exist_ok=True)
+    agent: Any = SimpleNamespace(home=home, is_idle=lambda: True)
+    way: Any = SimpleNamespace(is_told=True, address=lambda: None, is_coming=lambda: bool(coming and coming.pop()))
+
+    assert asyncio.run(Channel(agent, way=way, agent_id="local", idle_exit_s=0.0).run()) is False
+    assert coming == []
+
+
+def test_a_service_is_on_its_way_while_it_is_the_parent_of_its_agent(tmp_path: Path) -> None:
+    assert HomeWay(Home(tmp_path), starter=os.getppid()).is_coming()
+    assert not HomeWay(Home(tmp_path), starter=os.getpid()).is_coming(), "another process is: the starter has ended"
+    assert not HomeWay(Home(tmp_path)).is_coming()
+    assert not JoinedWay((), token_file=tmp_path / "token").is_coming()
 
 
 @pytest.mark.parametrize(
