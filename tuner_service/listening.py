@@ -64,6 +64,12 @@ def listening_socket(settings: Settings) -> Iterator[socket.socket]:
         yield listening
 
 
+def url_of(listening: socket.socket, *, is_tls: bool) -> str:
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
 def last_port(settings: Settings) -> int:
     """The port that was picked the last time: pages that are open go on after a restart. 0 where none was."""
     try:

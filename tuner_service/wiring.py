@@ -32,11 +32,12 @@ from tuner_service.config import Settings, package_version
 from tuner_service.domain.errors import StorageError
 from tuner_service.executors.local import LocalExecutor
 from tuner_service.executors.ray.building import ray_nodes
-from tuner_service.listening import guard_the_door, listening_socket
+from tuner_service.listening import guard_the_door, listening_socket, url_of
 from tuner_service.local_service import database_told, process_mark
 from tuner_service.service.access import read_or_make_token
 from tuner_service.service.ending import Ending
 from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
+from tuner_service.service.warned import About
 from tuner_service.tls import Certificate, certificate_of
 from tuner_service.workers.forks import WorkerForks
 
@@ -234,9 +235,10 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
             context = None if certificate is None else certificate.context
             # It may be renewed many times before this one takes over.
             looks = (lambda: None) if certificate is None else partial(_look_at, certificate)
-            url = url_of(listening, certificate)
+            url = url_of(listening, is_tls=certificate is not None)
             standby = stack.enter_context(closing(Standby(settings, url=url)))
-            server = StandbyServer(listening, StandbyApp(standby.active, standby.app), tls=context, looks=looks)
+            app = StandbyApp(standby.active, standby.app, warnings=partial(_warnings, certificate))
+            server = StandbyServer(listening, app, tls=context, looks=looks)
             stack.callback(server.stop)
             server.start()
             standby.start()
@@ -249,12 +251,6 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
         tokens = make_tokens(settings, core)
         _serve_http(settings, core, listening, tokens=tokens, certificate=certificate, ending=ending)
     return 0
-
-
-def url_of(listening: socket.socket, certificate: Certificate | None = None) -> str:
-    host, port = listening.getsockname()[:2]
-    scheme = "http" if certificate is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _say_that_it_waits() -> None:
@@ -305,7 +301,7 @@ def _serve_http(  # noqa: PLR0913  # what `serve` has put together
 
     def listens() -> None:
         _spare_the_collector()
-        announce(settings, core, url=url_of(listening, certificate))
+        announce(settings, core, url=url_of(listening, is_tls=certificate is not None))
         archivist.start()
 
     try:
@@ -363,14 +359,15 @@ def _services(  # noqa: PLR0913  # likewise
         pid=os.getpid(),
         nodes=core.ray,
         workers=core.workers.count,
-        warnings=partial(_warnings, core, certificate),
+        warnings=partial(_warnings, certificate, core.store),
     )
 
 
-def _warnings(core: Core, certificate: Certificate | None) -> dict[str, str]:
+def _warnings(certificate: Certificate | None, store: SqlStore | None = None) -> dict[str, str]:
+    """``store``: of the active service alone."""
     of_certificate = "" if certificate is None else certificate.warning(SystemClock().now())
-    found = {"certificate": of_certificate, "database": core.store.warning()}
-    return {name: warning for name, warning in found.items() if warning}
+    found = {About.CERTIFICATE: of_certificate, About.DATABASE: "" if store is None else store.warning()}
+    return {about.value: warning for about, warning in found.items() if warning}
 
 
 def _experiments(core: Core, assets: Assets) -> Experiments:

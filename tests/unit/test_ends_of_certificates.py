@@ -114,6 +114,14 @@ def test_the_log_says_it_once_a_day_and_again_after_the_clock_was_set_back(caplo
     assert [said(one) for one in at] == [0, 1, 0, 1, 1]
 
 
+def test_a_service_warns_of_its_own_by_name_also_while_it_stands_by() -> None:
+    from tuner_service.wiring import _warnings
+
+    ended = certificate(0.0, DAY_S)
+    assert _warnings(ended) == {"certificate": ended.warning(2 * DAY_S)}
+    assert _warnings(None) == {}
+
+
 class OneThatWarns:
     """A service, as commands ask it."""
 

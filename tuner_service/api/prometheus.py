@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tuner_service.dispatcher.totals import Totals
 from tuner_service.service.experiments import Services
 from tuner_service.service.measures import Histogram, RequestMeasures
+from tuner_service.service.warned import About
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -57,9 +58,6 @@ class Exposition:
         return encode(self._registry), content_type
 
 
-WARNED_OF = ("certificate", "database")
-
-
 class ServiceCollector:
     """Asked for every measure at each scrape; nothing is counted twice for it."""
 
@@ -84,7 +82,7 @@ class ServiceCollector:
             "tuner_part_ready", "Whether a part of the service works (1) or is in trouble (0).", "part", parts
         )
         given = services.warnings()
-        warned = {about: float(about in given) for about in WARNED_OF}
+        warned = {about.value: float(about in given) for about in About}
         yield _gauges("tuner_warning", "Whether something will be trouble unless somebody acts.", "about", warned)
         count = len(services.hub.agents())
         yield GaugeMetricFamily("tuner_agents", "Agents that are connected.", value=count)

@@ -18,10 +18,12 @@ from urllib.parse import parse_qs
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trials.wire.addresses import ACTIVE_HEADER
+from tuner_service.api.auth import role_of
 from tuner_service.api.errors import RETRY_AFTER_S, problem
 from tuner_service.api.own_page import PAGE_HEADER
 from tuner_service.api.responses import json_response
@@ -58,10 +60,19 @@ OPEN_READS = frozenset({"/openapi.json"})  # which are no routes of ours
 
 
 class StandbyApp:
-    """``active`` gives the address of the active service, or ""; ``reads`` what reads the database, where it can."""
+    """``active`` gives the address of the active service, or ""; ``reads`` what reads the database, where it can.
 
-    def __init__(self, active: Callable[[], str], reads: Callable[[], FastAPI | None] = lambda: None) -> None:
-        self._active, self._reads = active, reads
+    ``warnings``: what will be trouble with this service itself unless somebody acts, for those with a known token.
+    """
+
+    def __init__(
+        self,
+        active: Callable[[], str],
+        reads: Callable[[], FastAPI | None] = lambda: None,
+        *,
+        warnings: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        self._active, self._reads, self._warnings = active, reads, warnings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -98,7 +109,7 @@ class StandbyApp:
                 "role": "standby",
                 "active": url or None,
                 "parts": {"lease": STANDS_BY},
-                "warnings": {},
+                "warnings": self._warnings() if self._is_known(scope) else {},
             }
             return json_response(said, status=503)
         if url and scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", ""):
@@ -106,6 +117,11 @@ class StandbyApp:
             target = url + path + (f"?{query}" if query else "")
             return RedirectResponse(target, status_code=307, headers={"cache-control": "no-store"})
         return self._left(url)
+
+    def _is_known(self, scope: Scope) -> bool:
+        """Whether who asks shows a token that the database or the home has; without a database nobody is known."""
+        reads = self._reads()
+        return reads is not None and role_of(HTTPConnection({**scope, "app": reads})) is not None
 
     def _left(self, url: str) -> Response:
         where = f"the active one is {url}" if url else "nobody is active at this moment"

@@ -177,6 +177,17 @@ def test_a_browser_is_sent_on_with_path_and_query(api: ApiService) -> None:
     assert (answer.status_code, answer.headers["location"]) == (307, f"{ACTIVE}/experiments/x?tab=%20a")
 
 
+def test_what_it_warns_of_itself_is_for_those_with_a_token(api: ApiService) -> None:
+    """Its certificate is its own: the active service knows nothing of its end."""
+    inner, warned = app_of(api), {"certificate": "the TLS certificate /c ends in 9 days"}
+    standby = StandbyApp(lambda: ACTIVE, lambda: inner, warnings=lambda: warned)
+    assert ask(standby, "GET", "/readyz").json()["warnings"] == warned
+    assert ask(standby, "GET", "/readyz", token="another").json()["warnings"] == {}
+    assert ask(standby, "GET", "/readyz", token="").json()["warnings"] == {}
+    away = StandbyApp(lambda: ACTIVE, warnings=lambda: warned)
+    assert ask(away, "GET", "/readyz").json()["warnings"] == {}
+
+
 def test_without_a_database_it_says_who_it_is_and_reads_nothing() -> None:
     standby = StandbyApp(lambda: "")
     assert ask(standby, "GET", "/healthz").status_code == 200
