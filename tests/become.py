@@ -7,12 +7,10 @@ import os
 import runpy
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NoReturn
 
-UNHEARD = 70  # no exit code of pytest, nor of tuner
+from tests.fork_ends import end_with, flush
 
 
 def become(module: str, arguments: Sequence[str], *, streams: tuple[int, int, int]) -> NoReturn:
@@ -20,28 +18,19 @@ def become(module: str, arguments: Sequence[str], *, streams: tuple[int, int, in
 
     Whatever else the caller has open stays so, unless it closes it before.
     """
-    code = UNHEARD
-    try:
+
+    def be() -> int:
         for descriptor, stream in enumerate(streams):
             os.dup2(stream, descriptor)
         sys.argv[1:] = arguments
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    except BaseException:  # noqa: BLE001  # a fork must not go on in this program
-        traceback.print_exc()
-    finally:
-        _end(code)
+        return 0
+
+    end_with(be, last=_tidy)
 
 
-def _end(code: int) -> NoReturn:
+def _tidy() -> None:
     """As an interpreter does that ends: threads that are no daemons are waited for, and who asked for it is called."""
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]  # there is no public way to ask for it
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-    finally:
-        os._exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # there is no public way to ask for it
+    atexit._run_exitfuncs()
+    flush()

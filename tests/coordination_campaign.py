@@ -28,6 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.fork_ends import end_with
 from trials.learner.coordination.frames import connect, listen, record_path, socket_name
 
 EXAMPLE = Path(__file__).parents[1] / "examples/coordination"
@@ -52,24 +53,18 @@ class Life:
 
     def begin(self) -> None:
         self.pid = os.fork()
-        if self.pid:
-            return
-        code = 1
+        if not self.pid:
+            end_with(self._run)
+
+    def _run(self) -> int:
         os.closerange(3, 1 << 12)  # connections of the proxy would not end where it closes them
-        try:
-            os.chdir(self.folder)
-            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            sys.argv = [self.script, *self.arguments]
-            runpy.run_path(str(EXAMPLE / self.script), run_name="__main__")
-            sys.stdout.flush()
-            code = 0
-        except BaseException:  # noqa: BLE001  # the log says it
-            sys.excepthook(*sys.exc_info())
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
+        os.chdir(self.folder)
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        sys.argv = [self.script, *self.arguments]
+        runpy.run_path(str(EXAMPLE / self.script), run_name="__main__")
+        return 0
 
     def kill(self) -> None:
         if self.pid and not self.is_done:

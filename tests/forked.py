@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from tests.fork_ends import end_with, flush
 
 ENDED_TIMEOUT_S = 20.0
 
@@ -18,23 +18,20 @@ class Child:
     """A fork with a session of its own, so that everything it starts is known; its output goes to a file."""
 
     def __init__(self, work: Callable[[], object], output: Path) -> None:
-        sys.stdout.flush()
+
+        def act() -> int:
+            os.setsid()
+            file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            work()
+            return 0
+
+        flush()
         self.code: int | None = None
         self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                os.setsid()
-                file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                os.dup2(file, 1)
-                os.dup2(file, 2)
-                work()
-                sys.stdout.flush()
-                code = 0
-            except BaseException:  # noqa: BLE001  a fork must not go on in this program
-                traceback.print_exc()
-            finally:
-                os._exit(code)
+        if not self.pid:
+            end_with(act, failed=1)
         self._pidfd = os.pidfd_open(self.pid)
 
     def wait(self, timeout_s: float) -> bool:

@@ -20,14 +20,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
-from tests.become import UNHEARD, become
+from tests.become import become
+from tests.fork_ends import end_with
 
 PLACE = "TESTS_SERVICES"  # the variable that names it
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,28 +104,24 @@ def main() -> None:
         order, _ = listener.accept()
         if not os.fork():
             listener.close()
-            _serve(order)
+            end_with(partial(_serve, order))
         order.close()
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
-def _serve(order: socket.socket) -> None:
-    """In a fork: does as the command does that needs a service, and ends."""
-    try:
-        with order.makefile("rb") as stream:
-            said = json.loads(stream.readline())
-        os.chdir(said["folder"])
-        os.environ.clear()
-        os.environ.update(said["environment"])
-        tempfile.tempdir = None  # it was that of other variables
-        if _start(Path(said["home"])):
-            order.sendall(ANSWERS)
-    except BaseException:  # noqa: BLE001  # a fork must not go on in this program
-        traceback.print_exc()
-    finally:
-        os._exit(0)
+def _serve(order: socket.socket) -> int:
+    """In a fork: does as the command does that needs a service."""
+    with order.makefile("rb") as stream:
+        said = json.loads(stream.readline())
+    os.chdir(said["folder"])
+    os.environ.clear()
+    os.environ.update(said["environment"])
+    tempfile.tempdir = None  # it was that of other variables
+    if _start(Path(said["home"])):
+        order.sendall(ANSWERS)
+    return 0
 
 
 def _start(home: Path) -> bool:
@@ -150,7 +147,7 @@ class _Forked:
         self._code: int | None = None
         self.pid = os.fork()
         if not self.pid:
-            _be_service(list(command), stderr.fileno(), env)
+            end_with(partial(_be_service, list(command), stderr.fileno(), env))
 
     def poll(self) -> int | None:
         if self._code is None:
@@ -163,24 +160,20 @@ class _Subprocess:
     Popen, DEVNULL = _Forked, subprocess.DEVNULL
 
 
-def _be_service(command: list[str], log: int, environment: Mapping[str, str]) -> None:
-    try:
-        os.setsid()
-        os.dup2(log, 2)
-        os.closerange(3, 1 << 12)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
-        os.close(nothing)
-        os.environ.clear()
-        os.environ.update(environment)
-        random.seed()
-        _show(command)
-        sys.orig_argv = command
-        assert command[1:4] == ["-P", "-m", "tuner_service.cli.main"]
-    except BaseException:  # noqa: BLE001  # likewise
-        traceback.print_exc()
-        os._exit(UNHEARD)
+def _be_service(command: list[str], log: int, environment: Mapping[str, str]) -> NoReturn:
+    os.setsid()
+    os.dup2(log, 2)
+    os.closerange(3, 1 << 12)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()
+    _show(command)
+    sys.orig_argv = command
+    assert command[1:4] == ["-P", "-m", "tuner_service.cli.main"]
     become(command[3], command[4:], streams=(0, 1, 2))
 
 

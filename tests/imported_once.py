@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.fork_ends import end_with
+
 ROOT = Path(__file__).resolve().parents[1]
 SHOWN = 3000  # characters of what a run that failed has said
 END_S = 60
@@ -95,11 +97,7 @@ def main() -> None:
 
 
 def _begun(order: dict[str, Any]) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
+    def act() -> int:
         for descriptor, path in enumerate(order["to"], start=1):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
         script = Path(order["script"])
@@ -108,15 +106,12 @@ def _begun(order: dict[str, Any]) -> int:
         sys.path.insert(0, str(script.parent))
         sys.argv = [script.name, *order["arguments"]]
         runpy.run_path(str(script), run_name="__main__")
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:  # noqa: BLE001  # a fork must not go on in this program
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        return 0
+
+    pid = os.fork()
+    if not pid:
+        end_with(act)
+    return pid
 
 
 if __name__ == "__main__":

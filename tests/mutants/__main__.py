@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.mutants.forks import FAILED, ROOT, UNHEARD, MutatedFinder, each, tested
+from tests.fork_ends import UNHEARD
+from tests.mutants.forks import FAILED, ROOT, MutatedFinder, each, tested
 from tests.mutants.mutant import Mutant
 from tests.mutants.named import NAMED
 from tests.mutants.sample_run import run_sample

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from tests.mutants.forks import ROOT, UNEXPLAINED, UNHEARD, each, ended, forked
+from tests.fork_ends import UNHEARD, end_with
+from tests.mutants.forks import ROOT, UNEXPLAINED, each, ended, forked
 from tests.mutants.sampled import Sampled
 
 CONTROL_S = 300.0
@@ -137,25 +137,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def run(loop: ExchangeLoop, folders: Sequence[str]) -> int:
     """The process id of a fork that collects the folders, and runs the loop."""
+    left_out = [word for name in ("randomly", "cacheprovider", "xdist") for word in ("-p", f"no:{name}")]
+
+    def act() -> int:
+        return int(pytest.main(["-qq", "-s", *UNEXPLAINED, "--no-header", *left_out, *folders], plugins=[loop]))
+
     pid = os.fork()
-    if pid == 0:
-        code = UNHEARD
-        try:
-            options = [
-                "-qq",
-                "-s",
-                *UNEXPLAINED,
-                "--no-header",
-                "-p",
-                "no:randomly",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:xdist",
-            ]
-            code = int(pytest.main([*options, *folders], plugins=[loop]))
-        except BaseException:  # noqa: BLE001  whatever it is, this process ends here
-            traceback.print_exc()
-        finally:
-            os._exit(code)
+    if not pid:
+        end_with(act)
     return pid

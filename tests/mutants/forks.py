@@ -11,14 +11,13 @@ import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Generic, TypeVar
 
-from tests.become import UNHEARD
+from tests.fork_ends import end_with, flush
 
 ROOT = Path(__file__).parents[2]
 FAILED, INTERRUPTED, NOT_FOUND = 1, 2, 4  # exit codes of pytest; the last two: what is changed cannot be imported
@@ -64,25 +63,23 @@ class Fork(Generic[T]):
 
 def forked(act: Callable[[], int]) -> int:
     """The process id of a fork in a session of its own, that says nothing and ends with what ``act`` returns."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid:
-        return pid
-    code, heard = UNHEARD, os.dup(2)
-    try:
+
+    def act_alone() -> int:
         os.setsid()
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-        code = act()
-    except MemoryError:
-        code = FAILED
-    except BaseException:  # noqa: BLE001  # a fork must not go on in this program
-        os.write(heard, traceback.format_exc().encode())
-    finally:
-        os._exit(code)
+        try:
+            return act()
+        except MemoryError:
+            return FAILED
+
+    flush()
+    pid = os.fork()
+    if not pid:
+        end_with(act_alone, errors=os.dup(2))
+    return pid
 
 
 def tested(tests: Sequence[str], finder: MutatedFinder | None) -> int:
