@@ -8,8 +8,6 @@ with trials.init() as trial:
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from trials.integrations.folders import packed, unpack
 from trials.session import Trial
 
 
@@ -37,12 +36,7 @@ class TrialCallback(TrainerCallback):  # type: ignore[misc]  # its base is taken
         if state is None:
             return None
         folder = Path(output_dir) / state["name"]
-        folder.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(fileobj=io.BytesIO(state["files"])) as archive:
-            for entry in archive:
-                content = archive.extractfile(entry)
-                if content is not None:
-                    (folder / Path(entry.name).name).write_bytes(content.read())
+        unpack(state["files"], folder)
         return str(folder)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
@@ -56,13 +50,9 @@ class TrialCallback(TrainerCallback):  # type: ignore[misc]  # its base is taken
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         # Not the one with the highest number, which may be another run's in the same folder.
-        folder, packed = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}", io.BytesIO()
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
-            with tarfile.open(fileobj=packed, mode="w") as archive:
-                for file in sorted(folder.iterdir()):
-                    if file.is_file():
-                        archive.add(file, arcname=file.name)
-            self._trial.save_checkpoint({"name": folder.name, "files": packed.getvalue()}, step=state.global_step)
+            self._trial.save_checkpoint({"name": folder.name, "files": packed(folder)}, step=state.global_step)
         self._leave_if_told(control)
 
     def _leave_if_told(self, control: Any) -> None:

@@ -195,21 +195,30 @@ from trials.integrations.transformers import TrialCallback
 
 class Trial:
     def save_checkpoint(self, state, *, step):
+        self.state = state
         print("saved", json.dumps([state["name"], step]))
+    def restore(self):
+        return self.state
     def should_stop(self):
         return False
 
 for number in (4, 999):
-    pathlib.Path(f"out/checkpoint-{number}").mkdir(parents=True)
+    pathlib.Path(f"out/checkpoint-{number}/global_step{number}").mkdir(parents=True)
+    pathlib.Path(f"out/checkpoint-{number}/global_step{number}/optimizer").write_text(str(number))
 state = types.SimpleNamespace(is_world_process_zero=True, global_step=4)
-TrialCallback(Trial(), metrics=[]).on_save(types.SimpleNamespace(output_dir="out"), state, None)
+tuning = TrialCallback(Trial(), metrics=[])
+tuning.on_save(types.SimpleNamespace(output_dir="out"), state, None)
+restored = pathlib.Path(tuning.checkpoint("other"))
+print("restored", json.dumps([restored.name, (restored / "global_step4" / "optimizer").read_text()]))
 """
 
 
 def test_a_checkpoint_of_a_trainer_is_the_one_that_it_has_just_saved(runner: ImportedOnce, tmp_path: Path) -> None:
     """Not another run's in the same folder, which has got further."""
     need("transformers")
-    assert said(run(runner, tmp_path, TRANSFORMERS_SAVED), "saved") == ["checkpoint-4", 4]
+    text = run(runner, tmp_path, TRANSFORMERS_SAVED)
+    assert said(text, "saved") == ["checkpoint-4", 4]
+    assert said(text, "restored") == ["checkpoint-4", "4"], "its subfolders, too"
 
 
 def test_reports_are_scalars_in_tensorboard(runner: ImportedOnce, tmp_path: Path) -> None:
