@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from trials.wire.plain import to_plain
+from tuner_service.archive_ports import Held, MetricKey, MovedMetrics, Portion
 from tuner_service.dispatcher.changes import (
     Changes,
     JournalLine,
@@ -32,11 +33,7 @@ from tuner_service.domain.trial import EVALUATOR, Attempt, Checkpoint, Trial
 from tuner_service.ports import (
     AttemptSpan,
     CurvePoint,
-    Held,
     LoadedExperiment,
-    MetricKey,
-    MovedMetrics,
-    Portion,
     StoredSession,
     StoredToken,
     TrialEntry,
@@ -64,7 +61,7 @@ class _Rows:
 
 
 class MemoryMovedRows:
-    """Implements ``ports.MovedRows`` as far as unit tests of the API ask it."""
+    """Implements ``archive_ports.MovedRows`` as far as unit tests of the API ask it."""
 
     def __init__(self, rows: dict[ExperimentId, _Rows]) -> None:
         self._rows = rows

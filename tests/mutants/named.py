@@ -147,7 +147,7 @@ NAMED: tuple[Mutant, ...] = (
         "tests/unit/dispatcher/test_multi_phase.py",
     ),
     mutant(
-        "tuner_service/storage/sql_store.py",
+        "tuner_service/storage/changed_rows.py",
         "        _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])\n",
         "",
         STORE,

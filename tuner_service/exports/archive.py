@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trials.wire.manifests import PIECE_BYTES
-from tuner_service.ports import MetricKey, MovedMetrics
+from tuner_service.archive_ports import MetricKey, MovedMetrics
 from tuner_service.storage.engine import open_queries
 from tuner_service.storage.moved_rows import PLAIN_COLUMNS, page_of
 

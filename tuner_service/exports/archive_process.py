@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import tuner_service
+from tuner_service.archive_ports import ArchivedFile, MetricKey, MovedMetrics
 from tuner_service.domain.errors import StorageError, UnavailableError
 from tuner_service.exports.process import Form, require_library
-from tuner_service.ports import ArchivedFile, MetricKey, MovedMetrics
 from tuner_service.storage.reader_variables import reader_variables
 
 ERROR_SHOWN = 300  # characters of what the process said last
 
 
 class ArchiveProcess:
-    """Implements ``ports.ArchiveFiles``. ``database`` may hold a password, which no process list shows."""
+    """Implements ``archive_ports.ArchiveFiles``. ``database`` may hold a password, which no process list shows."""
 
     def __init__(self, database: str) -> None:
         self._database = database

@@ -27,12 +27,13 @@ from typing import Protocol
 
 from trials.stores import StoreError
 from trials.wire.manifests import AssetFile, pieces_of, write_manifest
+from tuner_service.archive_ports import ArchivedFile, ArchiveFiles, MetricKey, MovedMetrics, MovedRows
 from tuner_service.dispatcher.commands import ArchiveMade, ArchiveMoved, CheckpointsDropped, Command, ExperimentDeleted
 from tuner_service.domain.archives import UNDER_WAY, Archive, ArchivePhase
 from tuner_service.domain.assets import AssetKind
 from tuner_service.domain.errors import ConflictError, NotFoundError, StorageError, TunerServiceError, UnavailableError
 from tuner_service.domain.experiment import Experiment, ExperimentId
-from tuner_service.ports import ArchivedFile, ArchiveFiles, Clock, MetricKey, MovedMetrics, MovedRows, Queries
+from tuner_service.ports import Clock, Queries
 from tuner_service.service.assets.asset_store import DRAFT
 from tuner_service.service.assets.catalogue import Assets
 from tuner_service.service.assets.uploads import NewAsset

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tuner_service.archive_ports import MovedRows
 from tuner_service.dispatcher.commands import ArchiveMoved, Command, ExperimentDeleted
 from tuner_service.domain.archives import UNDER_WAY, ArchivePhase, holds_all
 from tuner_service.domain.errors import ConflictError
 from tuner_service.domain.experiment import ASIDE, Experiment, ExperimentId
-from tuner_service.ports import Clock, MovedRows, Queries
+from tuner_service.ports import Clock, Queries
 from tuner_service.service.archiving import Archivist
 from tuner_service.service.digests import digest_view
 from tuner_service.service.views import View, moment

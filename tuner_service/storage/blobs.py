@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
 from tuner_service.storage import tables
 from tuner_service.storage.row_updates import dialect_insert
@@ -43,6 +43,22 @@ def remove(connection: Connection, digests: Sequence[str]) -> None:
         unused = ~select(places.c.chunk).where(places.c.chunk == c.c.digest).exists()
         for pieces in portions(names):
             connection.execute(delete(c).where(c.c.digest.in_(pieces), unused))
+
+
+def remove_unnamed(connection: Connection, digests: Sequence[str]) -> None:
+    """Those among them that nothing names."""
+    b = tables.blobs
+    for some in portions(digests):
+        unnamed = select(b.c.digest).where(b.c.digest.in_(some), *named_by_nobody())
+        remove(connection, list(connection.scalars(unnamed)))
+
+
+def named_by_nobody() -> list[ColumnElement[bool]]:
+    """What holds of a row of the blobs table that nothing names."""
+    return [
+        ~select(table.c.digest).where(table.c.digest == tables.blobs.c.digest).exists()
+        for table in (tables.checkpoints, tables.code_revisions)
+    ]
 
 
 def portions(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Delete, delete, func, select, tuple_
 
+from tuner_service.archive_ports import Held, MetricKey, MovedMetrics, Portion
 from tuner_service.domain.errors import StorageError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.trial import Checkpoint
-from tuner_service.ports import Held, MetricKey, MovedMetrics, Portion
 from tuner_service.storage import mapping, tables
 from tuner_service.storage.faults import translated
 from tuner_service.storage.reading import by_index
@@ -38,8 +38,8 @@ class Vacuum(Protocol):
 
 
 class MovedRows:
-    """Implements ``ports.MovedRows``. ``add`` writes rows that are not there yet; ``vacuum`` gives a little back, and
-    is told whether rows went since it was done; ``stop`` ends it."""
+    """Implements ``archive_ports.MovedRows``. ``add`` writes rows that are not there yet; ``vacuum`` gives a little
+    back, and is told whether rows went since it was done; ``stop`` ends it."""
 
     def __init__(
         self,

@@ -5,43 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from tuner_service.dispatcher.changes import Changes, MetricsCut, SkippedLine, StoredSnapshot
+from tuner_service.archive_ports import MovedMetrics
+from tuner_service.dispatcher.changes import Changes, StoredSnapshot
 from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
 from tuner_service.domain.archives import Archive, ArchivePhase
 from tuner_service.domain.errors import StorageError
-from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
+from tuner_service.domain.experiment import ExperimentId
 from tuner_service.domain.resources import QuotaGroup
-from tuner_service.domain.trial import AttemptStatus, Checkpoint
-from tuner_service.ports import Clock, LoadedExperiment, MovedMetrics, StoredSession, StoredToken
+from tuner_service.domain.trial import AttemptStatus
+from tuner_service.ports import Clock, LoadedExperiment, StoredSession, StoredToken
 from tuner_service.storage import blobs, damage, mapping, reading, tables
 from tuner_service.storage.access_rows import stored_sessions, stored_tokens
+from tuner_service.storage.changed_rows import ChangedRows
 from tuner_service.storage.commits import CommitSequence
 from tuner_service.storage.examine import bad_rows
 from tuner_service.storage.faults import translated
-from tuner_service.storage.mapping import Row
 from tuner_service.storage.metric_rows import MetricWriter
 from tuner_service.storage.moved_rows import MovedRows
-from tuner_service.storage.prepared_writes import execute_many
-from tuner_service.storage.row_updates import RowUpdates, dialect_insert, upsert
+from tuner_service.storage.row_updates import upsert
 from tuner_service.storage.sql_assets import SqlAssets
 from tuner_service.storage.sql_queries import SqlQueries
 
@@ -49,11 +35,6 @@ REMOVED_AT_ONCE = 10_000  # metrics
 MAX_NUMBER = 2**62  # beyond every trial
 
 logger = logging.getLogger(__name__)
-_INSERT_LINES = insert(tables.journal)
-_CHECKPOINT_KEY = ("experiment_id", "number", "attempt", "sequence")
-_DROP_CHECKPOINT = delete(tables.checkpoints).where(
-    *(tables.checkpoints.c[name] == bindparam(f"key_{name}") for name in _CHECKPOINT_KEY)
-)
 
 
 class _Rehearsed(Exception):  # noqa: N818  # nothing is wrong: the transaction is rolled back
@@ -87,7 +68,7 @@ class SqlStore:
     ) -> None:
         self.queries = queries
         self._writer, self._clock, self._lineage, self._hold = writer, clock, lineage, hold
-        self._writing = _Writing(writer.metrics)
+        self._writing = ChangedRows(writer.metrics)
         self.assets = SqlAssets(queries, writer.begin, lineage=lineage)
         self.moved_rows = MovedRows(
             queries, writer.begin, add=writer.metrics.add, vacuum=writer.give_back, stop=writer.stop_giving_back
@@ -133,7 +114,7 @@ class SqlStore:
             self._sequence.forget()
 
     def _save(self, connection: Connection, changes: Changes) -> int:
-        self._writing.save(connection, _without_deleted(changes), self._clock.now())
+        self._writing.save(connection, changes, self._clock.now())
         return self._sequence.add(connection, changes.touched())
 
     def load(self) -> tuple[LoadedExperiment, ...]:
@@ -269,13 +250,13 @@ class SqlStore:
         live = [s.value for s in AttemptStatus if not s.is_final]
         with self.queries.reading() as connection:
             since = connection.scalar(select(func.min(a.c.created_at)).where(a.c.status.in_(live)))
-            found = connection.execute(select(b.c.digest, b.c.size, b.c.at).where(*_named_by_nobody()))
+            found = connection.execute(select(b.c.digest, b.c.size, b.c.at).where(*blobs.named_by_nobody()))
             return {digest: size for digest, size, at in found if since is None or float(at) < float(since)}
 
     def delete_unnamed_blobs(self, digests: Iterable[str]) -> None:
         """Those among them that nothing names, in one transaction."""
         with translated(), self._writer.begin() as connection:
-            _delete_blobs_nobody_names(connection, list(digests))
+            blobs.remove_unnamed(connection, list(digests))
 
     def begin(self) -> AbstractContextManager[Connection]:
         """A transaction of whoever writes rows as they are."""
@@ -332,169 +313,15 @@ class WritingConnection:
         self.engine.dispose()
 
 
-class _Writing:
-    """Turns changes into statements. Remembers what it wrote, and leaves out what is there already."""
-
-    def __init__(self, metrics: MetricWriter) -> None:
-        self._metrics = metrics
-        self._specs: dict[ExperimentId, ExperimentSpec] = {}
-        self._experiments = RowUpdates(tables.experiments, mapping.experiment_in)
-        self._trials = RowUpdates(tables.trials, mapping.trial_in)
-        self._attempts = RowUpdates(tables.attempts, mapping.attempt_in)
-
-    def save(self, connection: Connection, changes: Changes, at: float) -> None:
-        self._save_experiments(connection, changes.experiments)
-        _put(connection, tables.search_space_revisions, [mapping.REVISIONS.row(r) for r in changes.search_spaces])
-        for digest, data in changes.blobs.items():
-            blobs.save(connection, digest, data, at)
-        self._trials.put(connection, changes.trials)
-        _name_assets(connection, changes.named_assets)
-        _unname_assets(connection, changes.unnamed_assets)
-        _put(connection, tables.decisions, [mapping.DECISIONS.row(d) for d in changes.decisions])
-        self._attempts.put(connection, changes.attempts)
-        if changes.journal:
-            execute_many(connection, _INSERT_LINES, [mapping.line_in(line) for line in changes.journal])
-        for skipped in changes.skipped_lines:
-            _skip_line(connection, skipped)
-        self._metrics.save(connection, changes.metrics)
-        for cut in changes.metric_cuts:
-            _cut_metrics(connection, cut)
-        _put(connection, tables.checkpoints, [mapping.CHECKPOINTS.row(c) for c in changes.checkpoints])
-        unsure = _drop_checkpoints(connection, changes.dropped_checkpoints)
-        _put(connection, tables.algorithm_snapshots, [mapping.SNAPSHOTS.row(s) for s in changes.snapshots])
-        _put(connection, tables.idempotency_keys, [mapping.KEYS.row(k) for k in changes.idempotency_keys])
-        _put_quota_groups(connection, changes.quota_groups)
-        for experiment_id, archive in changes.removing.items():
-            _mark(connection, experiment_id, archive=mapping.EXPERIMENTS.encoded("archive", archive))
-            self._experiments.forget()
-        for experiment_id in changes.deleted_experiments:
-            unsure |= _delete_experiment(connection, experiment_id)
-            self.forget()
-        if unsure:
-            _delete_blobs_nobody_names(connection, sorted(unsure - changes.fresh_blobs))
-
-    def forget(self) -> None:
-        """What was written last was rolled back, or deleted."""
-        self._specs.clear()
-        self._experiments.forget()
-        self._trials.forget()
-        self._attempts.forget()
-
-    def _save_experiments(self, connection: Connection, changed: Mapping[ExperimentId, Experiment]) -> None:
-        self._experiments.put(connection, changed)
-        experiments = changed.values()
-        _put(connection, tables.queue_cursors, [row for e in experiments for row in mapping.cursors_in(e)])
-        fresh = [e for e in experiments if self._specs.get(e.id) is not e.spec]
-        code = [{"experiment_id": e.id, "digest": digest} for e in fresh for digest in e.spec.trial.blobs]
-        if code:
-            statement = dialect_insert(connection.dialect.name)(tables.code_revisions).on_conflict_do_nothing()
-            connection.execute(statement, code)
-        _name_assets(connection, [(e.id, digest) for e in fresh for digest in sorted(e.spec.trial.assets)])
-        self._specs |= {e.id: e.spec for e in fresh}
-
-
 def prune(connection: Connection, *, before: float) -> None:
     """Forget idempotency keys, and blobs that nothing names, that came before that time."""
     b = tables.blobs
     connection.execute(delete(tables.idempotency_keys).where(tables.idempotency_keys.c.at < before))
     # Asked for at once: most of the old ones are named, and there may be as many as there are trials.
-    blobs.remove(connection, list(connection.scalars(select(b.c.digest).where(b.c.at < before, *_named_by_nobody()))))
-
-
-def _mark(connection: Connection, experiment_id: ExperimentId, **columns: Any) -> None:
-    """Whatever else stands in its row."""
-    e = tables.experiments
-    connection.execute(update(e).where(e.c.id == experiment_id).values(columns))
+    old = select(b.c.digest).where(b.c.at < before, *blobs.named_by_nobody())
+    blobs.remove(connection, list(connection.scalars(old)))
 
 
 def _drop_sessions(connection: Connection, ids: Sequence[str]) -> None:
     if ids:
         connection.execute(delete(tables.sessions).where(tables.sessions.c.id.in_(ids)))
-
-
-def _without_deleted(changes: Changes) -> Changes:
-    """``changes`` less what it writes about experiments it deletes."""
-    if not changes.deleted_experiments:
-        return changes
-    gone = set(changes.deleted_experiments)
-    return replace(
-        changes.of(lambda one: one not in gone),
-        unnamed_assets=changes.unnamed_assets,
-        dropped_checkpoints=changes.dropped_checkpoints,
-        quota_groups=changes.quota_groups,
-        deleted_experiments=changes.deleted_experiments,
-    )
-
-
-def _put_quota_groups(connection: Connection, groups: Mapping[str, QuotaGroup | None]) -> None:
-    _put(connection, tables.quota_groups, [mapping.QUOTA_GROUPS.row(g) for g in groups.values() if g is not None])
-    gone = [name for name, group in groups.items() if group is None]
-    if gone:
-        connection.execute(delete(tables.quota_groups).where(tables.quota_groups.c.name.in_(gone)))
-
-
-def _put(connection: Connection, table: Table, rows: list[Row]) -> None:
-    if rows:
-        execute_many(connection, upsert(table, connection.dialect.name), rows)
-
-
-def _name_assets(connection: Connection, named: Sequence[tuple[ExperimentId, str]]) -> None:
-    """What an experiment needs, or its trials left: nobody collects it as long as the experiment is there."""
-    if named:
-        statement = dialect_insert(connection.dialect.name)(tables.experiment_assets).on_conflict_do_nothing()
-        connection.execute(statement, [{"experiment_id": e, "asset_id": a} for e, a in named])
-
-
-def _unname_assets(connection: Connection, named: Sequence[tuple[ExperimentId, str]]) -> None:
-    u = tables.experiment_assets
-    for experiment_id, asset_id in named:
-        connection.execute(delete(u).where(u.c.experiment_id == experiment_id, u.c.asset_id == asset_id))
-
-
-def _cut_metrics(connection: Connection, cut: MetricsCut) -> None:
-    m = tables.metrics
-    later = or_(m.c.line > cut.line, and_(m.c.line == cut.line, m.c.sequence > cut.sequence))
-    connection.execute(delete(m).where(m.c.experiment_id == cut.experiment_id, m.c.number == cut.number, later))
-
-
-def _skip_line(connection: Connection, skipped: SkippedLine) -> None:
-    j, bit = tables.journal, mapping.QUEUE_BITS[skipped.queue]
-    named = j.c.experiment_id == skipped.experiment_id, j.c.line == skipped.line, j.c.queues.op("&")(bit) != 0
-    connection.execute(update(j).where(*named).values(queues=j.c.queues - bit))
-    r = tables.search_space_revisions  # none is the newest that its tuner was never told
-    connection.execute(delete(r).where(r.c.experiment_id == skipped.experiment_id, r.c.line == skipped.line))
-
-
-def _drop_checkpoints(connection: Connection, dropped: Sequence[Checkpoint]) -> set[str]:
-    keys = [{f"key_{name}": getattr(checkpoint, name) for name in _CHECKPOINT_KEY} for checkpoint in dropped]
-    if keys:
-        connection.execute(_DROP_CHECKPOINT, keys)
-    return {checkpoint.digest for checkpoint in dropped}
-
-
-def _delete_experiment(connection: Connection, experiment_id: ExperimentId) -> set[str]:
-    """Everything of it but its blobs, whose digests are returned."""
-    named = [
-        select(table.c.digest).where(table.c.experiment_id == experiment_id)
-        for table in (tables.checkpoints, tables.code_revisions)
-    ]
-    digests = {digest for query in named for digest in connection.scalars(query)}
-    # The rest goes with the experiment's row; metrics come first and in one go, because they are many.
-    connection.execute(delete(tables.metrics).where(tables.metrics.c.experiment_id == experiment_id))
-    connection.execute(delete(tables.experiments).where(tables.experiments.c.id == experiment_id))
-    return digests
-
-
-def _delete_blobs_nobody_names(connection: Connection, digests: Sequence[str]) -> None:
-    b = tables.blobs
-    for some in blobs.portions(digests):
-        unnamed = select(b.c.digest).where(b.c.digest.in_(some), *_named_by_nobody())
-        blobs.remove(connection, list(connection.scalars(unnamed)))
-
-
-def _named_by_nobody() -> list[ColumnElement[bool]]:
-    """What holds of a row of the blobs table that nothing names."""
-    return [
-        ~select(table.c.digest).where(table.c.digest == tables.blobs.c.digest).exists()
-        for table in (tables.checkpoints, tables.code_revisions)
-    ]

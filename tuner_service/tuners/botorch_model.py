@@ -30,7 +30,7 @@ from tuner_service.domain.experiment import Objective
 from tuner_service.domain.objectives import losses
 from tuner_service.domain.search_space import SearchSpace
 from tuner_service.domain.trial import Parameters
-from tuner_service.tuners.global_generators import alone
+from tuner_service.global_generators import alone
 from tuner_service.tuners.trial_notes import TrialNote
 
 MANY = 5  # objectives

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from trials.wire.log_lines import LogForm, write_line
 from tuner_service.dispatcher.items import Answer, Queue, SuggestionRequested, TrialEnded
-from tuner_service.tuners.global_generators import alone
+from tuner_service.global_generators import alone
 from tuner_service.workers.building import add_code_folder, build_advisor_fold, build_assessor_fold, build_tuner_fold
 from tuner_service.workers.faults import MESSAGE_LIMIT, Faulted, guarded
 from tuner_service.workers.folds.advisor import AdvisorFold

@@ -20,10 +20,10 @@ from benchmarks.large.filling import Size, fill
 from tests.builders import EXPERIMENT_ID, START, StillClock, a_metric, a_trial, an_attempt, an_experiment
 from tests.migrations import build_database as stored
 from tests.postgresql import the_server
+from tuner_service.archive_ports import MovedMetrics
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.items import Queue
 from tuner_service.domain.errors import NotInstalledError, StorageError, UnavailableError
-from tuner_service.ports import MovedMetrics
 from tuner_service.storage import migrate, reading, tables
 from tuner_service.storage.copying import CopiedTable, copy_database
 from tuner_service.storage.engine import open_queries, open_store, revision_of, server_said

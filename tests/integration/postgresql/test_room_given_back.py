@@ -14,8 +14,8 @@ from tests.builders import EXPERIMENT_ID
 from tests.contract.stores import StillClock
 from tests.postgresql import the_server
 from tests.waiting import wait_until
+from tuner_service.archive_ports import MovedMetrics
 from tuner_service.domain.errors import UnavailableError
-from tuner_service.ports import MovedMetrics
 from tuner_service.storage.engine import open_store
 
 ALL = MovedMetrics(EXPERIMENT_ID, 1, 1, None)

@@ -17,11 +17,11 @@ from tests.builders import EXPERIMENT_ID, START
 from tests.contract.stores import OTHER_ID
 from tests.forked import Child
 from tests.postgresql import the_server
+from tuner_service.archive_ports import MovedMetrics
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ExperimentResumed
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.errors import ConflictError, StorageError
-from tuner_service.ports import MovedMetrics
 from tuner_service.storage import moved_rows, tables
 from tuner_service.storage.engine import open_store
 from tuner_service.storage.moved_rows import OF_AN_EXPERIMENT, page_of

@@ -7,7 +7,7 @@ import sqlite3
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from tuner_service.ports import MovedMetrics
+from tuner_service.archive_ports import MovedMetrics
 from tuner_service.storage import tables
 from tuner_service.storage.moved_rows import cleared
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tuner_service.analyst.process import AnalystProcess
+from tuner_service.archive_ports import MovedMetrics
 from tuner_service.domain.errors import UnavailableError
 from tuner_service.exports.archive_process import ArchiveProcess
-from tuner_service.ports import MovedMetrics
 from tuner_service.service.questions import Kind, Question
 
 DATABASE = "postgresql://tuner@there/tuner"

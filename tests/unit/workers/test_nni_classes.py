@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
+from tuner_service import global_generators
 from tuner_service.assessors.base import Keep, Stop
 from tuner_service.cli.files.nni_file import CLASSES
 from tuner_service.dispatcher.items import (
@@ -30,7 +31,6 @@ from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import AlgorithmSpec, Goal, Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
-from tuner_service.tuners import global_generators
 from tuner_service.workers.building import build_tuner_fold, load_class
 from tuner_service.workers.folds.advisor import AdvisorFold
 from tuner_service.workers.folds.folding import AssessorFold, TunerFold

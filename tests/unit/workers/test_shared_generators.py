@@ -18,7 +18,7 @@ from tuner_service.dispatcher.items import MetricsReported, Queue
 from tuner_service.domain.experiment import AlgorithmSpec, Objective
 from tuner_service.domain.search_space import parse_search_space
 from tuner_service.domain.trial import Report, TrialOutcome
-from tuner_service.tuners.global_generators import alone
+from tuner_service.global_generators import alone
 from tuner_service.workers.folds.folding import AssessorFold
 from tuner_service.workers.messages import HistoryEnd, Initialize, Told
 from tuner_service.workers.nni.classes import drawing

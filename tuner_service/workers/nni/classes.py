@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_service.domain.errors import Fault, InputError
-from tuner_service.tuners.global_generators import alone
+from tuner_service.global_generators import alone
 from tuner_service.workers.nni import names
 
 
