@@ -407,6 +407,7 @@ class MemoryQueries:
                 started_at=t.started_at,
                 ended_at=t.ended_at,
                 running_s=t.running_s,
+                running_since=t.running_since,
                 parameters=json.dumps(t.result_parameters, separators=(",", ":")),
                 wanted_index=t.wanted_index,
                 source=t.source,

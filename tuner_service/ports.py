@@ -172,6 +172,7 @@ class TrialEntry(NamedTuple):
     started_at: float | None
     ended_at: float | None
     running_s: float
+    running_since: float | None  # as of a trial
     parameters: str
     wanted_index: int  # of further parameters that its script asked for; 0: it has one set of them
     source: str

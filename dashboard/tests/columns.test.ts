@@ -42,22 +42,26 @@ describe("the columns of trials", () => {
     expect(trials.text(trials.reason, 0)).toBe("launched");
   });
 
-  test("a trial that says nothing has run on all the same; in a later attempt that is the service's to say", () => {
+  test("a trial that says nothing has run on all the same, in whichever attempt", () => {
     const trials = new Trials();
     const at = "2026-01-01T00:00:00Z";
-    trials.apply({
-      number: [1, 2, 3, 4],
-      status: ["running", "succeeded", "running", "waiting"],
-      attempts: [1, 1, 2, 0],
-      running_s: [5, 5, 5, 0],
-      started_at: [at, at, at, null],
-    });
-    const later = Date.parse(at) + 7_200_000;
-    expect([0, 1, 2, 3].map((row) => trials.ranFor(row, later))).toEqual([7_200, 5, 5, 0]);
+    trials.apply(
+      {
+        number: [1, 2, 3, 4],
+        status: ["running", "succeeded", "running", "waiting"],
+        attempts: [1, 1, 2, 0],
+        running_s: [5, 5, 3600, 0],
+        started_at: [at, at, at, null],
+      },
+      Date.parse(at) + 3_605_000,
+    );
+    const later = Date.parse(at) + 7_205_000;
+    expect([0, 1, 2, 3].map((row) => trials.ranFor(row, later))).toEqual([3_605, 5, 7_200, 0]);
     expect(trials.ranFor(0, Date.parse(at)), "a clock that is behind takes nothing back").toBe(5);
-    trials.countOn(later);
+    for (const once of [later, later, later - 60_000]) trials.countOn(once);
+    expect([0, 1, 2, 3].map((row) => trials.running[row])).toEqual([3_605, 5, 7_200, 0]);
     const long = compile(parseFilter("duration > 3600"), trials);
-    expect([...passing(trials, long)]).toEqual([0]);
+    expect([...passing(trials, long)]).toEqual([0, 2]);
   });
 
   test("of a trial that has not ended, what it has reached is told as that, and when it reported", () => {

@@ -160,6 +160,7 @@ def test_every_field_of_a_trial_survives(store: Any) -> None:
         started_at=START + 1,
         ended_at=START + 2,
         running_s=0.75,
+        running_since=START + 1.5,
         further_parameters=({"lr": 0.5}, {"lr": [1, None]}),
         further_lines=(4, 6),
         wanted_index=3,

@@ -83,6 +83,20 @@ def test_a_stored_database_of_every_revision_opens_and_goes_on(database: Path, t
     assert sqlite_file.inspect(path) == tables.HEAD_REVISION
 
 
+def test_of_an_attempt_that_goes_on_it_is_known_since_when(tmp_path: Path) -> None:
+    """Revision 0014: before, the running time of a trial was counted on in its first attempt alone."""
+    path = a_copy(tmp_path, stored.FOLDER / "0013.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE attempts SET started_at = 5.5, ended_at = CASE number WHEN 3 THEN 6.5 END")
+        connection.execute("UPDATE trials SET status = 'running' WHERE number = 3")  # its end waits for its assessor
+        connection.commit()
+    open_store(path, StillClock()).close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT running_since FROM trials ORDER BY number").fetchall()
+    assert found == [(None,), (5.5,), (None,)]
+
+
 def test_there_is_a_stored_database_of_the_newest_revision() -> None:
     assert DATABASES[-1].stem == tables.HEAD_REVISION
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
@@ -13,14 +13,13 @@ from tuner_service.analyst.columns import codes_json, is_numeric, joined, moment
 from tuner_service.analyst.kept_texts import KeptTexts
 from tuner_service.analyst.kept_trials import KeptTrials
 from tuner_service.domain.errors import Fault, InputError
-from tuner_service.domain.trial import TrialStatus
+from tuner_service.domain.running_time import running_time_s
 from tuner_service.ports import TrialEntry
 from tuner_service.service.cursors import make_cursor
 from tuner_service.service.questions import EXACT_DIGITS, TABLE_CELLS, TABLE_WIDTH
 
 SCREEN_DIGITS = 6
 EVERY = "*"
-_RUNNING = (TrialStatus.RUNNING.value, TrialStatus.STOPPING.value)
 _MILLISECONDS = 3
 SILENT = "silent_s"  # a column that counts by itself for every trial that has reported and not ended
 
@@ -126,14 +125,8 @@ def _seconds(of: Callable[[TrialEntry], float | None]) -> Cells:
 
 
 def _running_s(entries: Entries, rows: _Rows) -> str:
-    def seconds() -> Iterator[float]:
-        for entry in entries:
-            if entry.status in _RUNNING and entry.started_at and not entry.running_s:
-                yield max(0.0, rows.now - entry.started_at)
-            else:
-                yield entry.running_s
-
-    return numbers([round(one, _MILLISECONDS) for one in seconds()], EXACT_DIGITS)
+    found = [running_time_s(entry.running_s, entry.running_since, rows.now) for entry in entries]
+    return numbers([round(one, _MILLISECONDS) for one in found], EXACT_DIGITS)
 
 
 def _silent_s(entries: Entries, rows: _Rows) -> str:
@@ -145,7 +138,7 @@ def _silent_s(entries: Entries, rows: _Rows) -> str:
 def _counts_by_itself(name: str, entry: TrialEntry) -> bool:
     """Whether its cell of that column is another one a moment later, though nothing has happened."""
     if name == "running_s":
-        return entry.status in _RUNNING
+        return entry.running_since is not None
     return name == SILENT and entry.reported_at is not None
 
 

@@ -34,7 +34,7 @@ def attempt_over(
     ended = replace(attempt, exit=record, started_at=life.started_at, ended_at=life.ended_at, parts=parts)
     ts.move_attempt(status, ended)
     step.ended[ts.xs.id, ts.number] = life.ended_at
-    ts.put(replace(ts.trial, running_s=ts.trial.running_s + life.ran_s))
+    ts.put(replace(ts.trial, running_s=ts.trial.running_s + life.ran_s, running_since=None))
     payload = {
         "attempt": attempt.key.attempt,
         "cause": record.cause.value,

@@ -106,6 +106,9 @@ def _of_attempts(xs: ExperimentState) -> Iterator[str]:
             yield f"attempt {attempt.key} is alive and its trial is not"
         if attempt.status.is_final:
             yield f"attempt {attempt.key} is {attempt.status.value} and held as alive"
+    for trial in xs.trials.values():
+        if trial.running_since is not None and trial.number not in xs.attempts:
+            yield f"trial {trial.number} has no attempt, and its running time is counted on"
     for trial in xs.trials_with(*WITH_ATTEMPT):
         if trial.number not in xs.attempts and trial.pending_end is None:
             yield f"trial {trial.number} is {trial.status.value} without an attempt"

@@ -39,6 +39,7 @@ def begin_attempt(ts: TrialStep, attempt: Attempt, reason: TrialReason) -> None:
         attempts=attempt.key.attempt,
         final={},  # an attempt that was told to stop may have reported one from half-way
         started_at=trial.started_at if trial.started_at is not None else ts.step.at,
+        running_since=ts.step.at,
     )
     ts.move(TrialStatus.RUNNING, Why(reason=reason), launched)
     ts.journal(LineKind.ATTEMPT_LAUNCHED, {"attempt": attempt.key.attempt})

@@ -23,6 +23,7 @@ from tuner_service.domain.errors import ConflictError, NotFoundError
 from tuner_service.domain.experiment import Experiment, ExperimentReason, ExperimentSpec, ExperimentStatus
 from tuner_service.domain.replacing import replaced
 from tuner_service.domain.rungs import Rungs
+from tuner_service.domain.running_time import running_time_s
 from tuner_service.domain.steps import Steps
 from tuner_service.domain.trial import Attempt, AttemptStatus, Checkpoint, Trial, TrialReason, TrialStatus
 
@@ -92,8 +93,7 @@ class Step:
 
     def _running_s(self, experiment: Experiment) -> float:
         """Up to now."""
-        since = experiment.running_since
-        return experiment.running_s if since is None else experiment.running_s + max(0.0, self.at - since)
+        return running_time_s(experiment.running_s, experiment.running_since, self.at)
 
     def _write_experiment(self, xs: ExperimentState, experiment: Experiment) -> None:
         before = xs.experiment

@@ -208,7 +208,8 @@ class Trial:
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
-    running_s: float = 0.0
+    running_s: float = 0.0  # of its attempts that have ended
+    running_since: float | None = None  # when the one that has not was launched
 
     @property
     def is_added(self) -> bool:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from tuner_service.dispatcher.changes import Touched
 from tuner_service.domain.experiment import Experiment, ExperimentId
+from tuner_service.domain.running_time import running_time_s
 from tuner_service.domain.trial import Parameters, Trial
-from tuner_service.service.views import View, experiment_view, moment, plain, trial_running_s
+from tuner_service.service.views import View, experiment_view, moment, plain
 
 ALL = ""  # the topic of what all experiments are; every other topic is an experiment's id
 EXPERIMENTS_LIMIT = 500  # in one patch
@@ -130,7 +131,8 @@ def _cells(trial: Trial, known: Parameters | None, now: float) -> tuple[Any, ...
     return (
         trial.number, trial.status.value, trial.reason.value, plain(trial.value), trial.last_step,
         plain(trial.last_value), trial.attempts, moment(trial.started_at), moment(trial.ended_at),
-        round(trial_running_s(trial, now), 3), None if parameters is known else plain(parameters),
+        round(running_time_s(trial.running_s, trial.running_since, now), 3),
+        None if parameters is known else plain(parameters),
     )  # fmt: skip
 
 

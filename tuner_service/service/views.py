@@ -19,6 +19,7 @@ from tuner_service.domain.archives import Archive
 from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentSpec, Objective, TrialTemplate
 from tuner_service.domain.node_kinds import ExecutorRequest
 from tuner_service.domain.resources import describe_demand
+from tuner_service.domain.running_time import running_time_s
 from tuner_service.domain.trial import Attempt, Checkpoint, Trial, TrialStatus
 from tuner_service.ports import TrialMetric
 from tuner_service.service.digests import digest_view
@@ -55,9 +56,6 @@ def moment(at: float | None) -> str | None:
 def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -> View:
     """An entry of the list; ``best`` is the trial ``best_number`` names."""
     spec = experiment.spec
-    running_s = experiment.running_s
-    if experiment.running_since is not None:
-        running_s += max(0.0, now - experiment.running_since)
     return {
         "id": experiment.id,
         "name": spec.name,
@@ -71,7 +69,7 @@ def experiment_view(experiment: Experiment, *, now: float, best: Trial | None) -
         "created_at": moment(experiment.created_at),
         "started_at": moment(experiment.started_at),
         "ended_at": moment(experiment.ended_at),
-        "running_s": round(running_s, 3),
+        "running_s": round(running_time_s(experiment.running_s, experiment.running_since, now), 3),
         "project": spec.project,
         "note": experiment.note,
         "tags": list(experiment.tags),
@@ -282,7 +280,7 @@ def trial_view(trial: Trial, *, now: float, reported_at: float | None = None) ->
         "created_at": moment(trial.created_at),
         "started_at": moment(trial.started_at),
         "ended_at": moment(trial.ended_at),
-        "running_s": round(trial_running_s(trial, now), 3),
+        "running_s": round(running_time_s(trial.running_s, trial.running_since, now), 3),
         "reported_at": moment(reported_at),
     }
 
@@ -301,12 +299,6 @@ def output_view(trial: Trial) -> View | None:
         "attempt": output.attempt,
         "step": output.step,
     }
-
-
-def trial_running_s(trial: Trial, now: float) -> float:
-    if trial.status in {TrialStatus.RUNNING, TrialStatus.STOPPING} and trial.started_at and not trial.running_s:
-        return max(0.0, now - trial.started_at)
-    return trial.running_s
 
 
 def trial_detail_view(

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-HEAD_REVISION = "0013"  # of the migrations; a test compares
+HEAD_REVISION = "0014"  # of the migrations; a test compares
 BLOB_CHUNK_BYTES = 64 << 10  # a blob is cut into pieces of so many bytes; pieces that are equal are stored once
 
 
@@ -220,6 +220,7 @@ trials = Table(
     Column("final_index", BigInteger),
     Column("best_index", BigInteger),
     Column("output", Text),
+    Column("running_since", Number),
     Index("ix_trials_status", "status", "experiment_id"),
     Index("ix_trials_decided_line", "experiment_id", "decided_line"),
     sqlite_with_rowid=False,

@@ -52,7 +52,7 @@ export function trialsOf(id: string): TrialsState {
       do {
         const answer: Answer = await ask(cursor, abort);
         newest ??= answer.revision;
-        changed = trials.apply(answer.columns) || changed;
+        changed = trials.apply(answer.columns, serviceNow()) || changed;
         trials.countOn(serviceNow());
         cursor = answer.next;
         // Of many trials the first are shown already; the others come in one go, or every plot is drawn five times.

@@ -16,7 +16,7 @@ import { MetricPlot } from "../plots/metric";
 import { amend, experimentPath, query, trialPath } from "../state/address";
 import { ENDED, flatten, ranFor } from "../state/columns";
 import { ago, cell, clock, count, duration, exact, moment, number, numeric } from "../state/format";
-import { now } from "../state/now";
+import { loadedAt, now } from "../state/now";
 import { archiveWords, whyTrial } from "../state/words";
 import { Attempts } from "./trial-attempts";
 import { Checkpoints, Inputs, Outputs } from "./trial-files";
@@ -96,8 +96,7 @@ function Head({ trial, id, view }: { trial: TrialDetail; id: string; view: Exper
   const over = ENDED.has(trial.status);
   const metric = view ? objectives(view)[0]?.metric : "value";
   const best = view?.best;
-  const { status, attempts, running_s: told } = trial;
-  const ran = ranFor({ status, attempts, told, started: moment(trial.started_at) ?? Number.NaN }, now.value);
+  const ran = ranFor({ status: trial.status, ran: trial.running_s, told: loadedAt(trial) }, now.value);
   const stop = () =>
     ask({
       title: `Give up trial ${trial.number}?`,

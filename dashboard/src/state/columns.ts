@@ -20,15 +20,12 @@ export const ENDED: ReadonlySet<string> = new Set(["succeeded", "failed", "early
 
 /**
  * For how long a trial has run, in seconds. The service tells it with what else changes: of one that says nothing it is
- * counted on from its start, as the service does while it is in its first attempt.
+ * counted on from when it was `told`.
  */
-export function ranFor(
-  trial: { status: string; attempts: number; started: number; told: number },
-  now: number,
-): number {
+export function ranFor(trial: { status: string; ran: number; told: number }, now: number): number {
   const goesOn = trial.status === "running" || trial.status === "stopping";
-  const counted = (now - trial.started) / 1_000;
-  return goesOn && trial.attempts <= 1 && counted > trial.told ? counted : trial.told;
+  const since = (now - trial.told) / 1_000;
+  return goesOn && since > 0 ? trial.ran + since : trial.ran;
 }
 
 const NUMBERS = [
@@ -40,6 +37,7 @@ const NUMBERS = [
   "started",
   "ended",
   "running",
+  "told",
   "reported",
 ] as const;
 const NO_LABEL = -1;
@@ -73,6 +71,8 @@ export class Trials {
   started = new Float64Array(64);
   ended = new Float64Array(64);
   running = new Float64Array(64);
+  /** Of which moment `running` is. */
+  told = new Float64Array(64);
   /** When a trial that has not ended reported anything the last time. */
   reported = new Float64Array(64);
   reason: Column = emptyColumn("reason");
@@ -87,8 +87,8 @@ export class Trials {
     return STATUSES[this.status[row]];
   }
 
-  /** Adds or changes the trials of an answer; true where anything is different from before. */
-  apply(table: TableAnswer): boolean {
+  /** Adds or changes the trials of an answer, which came at `at`; true where anything is different from before. */
+  apply(table: TableAnswer, at = Number.NaN): boolean {
     const numbers = entries(table.number);
     const rows = numbers.map((number) => this.rowFor(Number(number)));
     if (rows.length === 0) return false;
@@ -99,6 +99,7 @@ export class Trials {
     this.fill(this.step, table.step, rows, toNumber);
     this.fill(this.attempts, table.attempts, rows, toNumber);
     this.fill(this.running, table.running_s, rows, toNumber);
+    this.fill(this.told, table.running_s, rows, () => at);
     this.fill(this.started, table.started_at, rows, toMoment);
     this.fill(this.ended, table.ended_at, rows, toMoment);
     this.fill(this.reported, table.reported_at, rows, toMoment);
@@ -115,18 +116,15 @@ export class Trials {
   }
 
   ranFor(row: number, now: number): number {
-    const trial = {
-      status: this.statusOf(row),
-      attempts: this.attempts[row],
-      started: this.started[row],
-      told: this.running[row],
-    };
-    return ranFor(trial, now);
+    return ranFor({ status: this.statusOf(row), ran: this.running[row], told: this.told[row] }, now);
   }
 
   /** What is sorted and filtered by is as of `now`. */
   countOn(now: number): void {
-    for (let row = 0; row < this.length; row++) this.running[row] = this.ranFor(row, now);
+    for (let row = 0; row < this.length; row++) {
+      this.running[row] = this.ranFor(row, now);
+      this.told[row] = Math.max(this.told[row], now);
+    }
   }
 
   /** Every column that filters, tables and plots know by name. */

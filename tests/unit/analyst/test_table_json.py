@@ -27,9 +27,23 @@ TRIALS = [
     a_trial(number=1, value=0.1, last_step=3, last_metrics={"loss": 1.0}, started_at=START, ended_at=START + 0.0625),
     a_trial(number=2, value=math.nan, parameters={"a": math.inf, "text": 'NaN " \u2028', "nested": {"b": [1, None]}}),
     a_trial(
-        number=3, status=TrialStatus.RUNNING, started_at=START + 0.5, last_value=math.nan, retry_of=1, source="retry"
+        number=3,
+        status=TrialStatus.RUNNING,
+        started_at=START + 0.5,
+        running_since=START + 0.5,
+        last_value=math.nan,
+        retry_of=1,
+        source="retry",
     ),
-    a_trial(number=4, status=TrialStatus.STOPPING, started_at=START, running_s=3.00049, attempts=2, value=-math.inf),
+    a_trial(
+        number=4,
+        status=TrialStatus.STOPPING,
+        started_at=START,
+        running_s=3.00049,
+        running_since=START + 50,
+        attempts=2,
+        value=-math.inf,
+    ),
     a_trial(number=5, value=1e300, running_s=1e-9, parameters={}),
     a_trial(number=6, value=0.123456789, parameters=NESTED, final={"loss": 0.123456789}),
 ]

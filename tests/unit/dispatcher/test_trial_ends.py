@@ -289,12 +289,13 @@ def test_running_time_is_that_of_all_attempts(h: Harness) -> None:
     h.run()
     h.at += 10
     h.exit(1, KILLED)
+    assert (h.trial(1).running_s, h.trial(1).running_since) == (10, h.at), "the next attempt is launched at once"
     h.at += 100
     h.started(1)
     h.at += 5
     h.succeed(1)
 
-    assert h.trial(1).running_s == 15
+    assert (h.trial(1).running_s, h.trial(1).running_since) == (15, None)
 
 
 def test_a_trial_that_ended_is_dropped_from_memory_with_all_that_belonged_to_it(h: Harness) -> None:

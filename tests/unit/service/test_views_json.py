@@ -80,10 +80,12 @@ def test_a_trial_without_reports_has_no_last_one() -> None:
 
 
 def test_running_time_of_a_trial_is_seen_while_it_runs_and_kept_when_it_ended() -> None:
-    running = a_trial(started_at=START)
+    running = a_trial(started_at=START, running_since=START)
 
     assert trial_view(running, now=START + 3)["running_s"] == 3.0
-    ended = replace(running, status=TrialStatus.SUCCEEDED, running_s=2.0)
+    again = replace(running, attempts=2, running_s=20.0, running_since=START + 60)
+    assert trial_view(again, now=START + 63)["running_s"] == 23.0, "of all attempts, without the time between them"
+    ended = replace(running, status=TrialStatus.SUCCEEDED, running_s=2.0, running_since=None)
     assert trial_view(ended, now=START + 9)["running_s"] == 2.0
 
 
