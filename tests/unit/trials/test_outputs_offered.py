@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.hanging import Hanging
 from trials.agent.moving import outputs
 from trials.agent.moving.outputs import OFFER_ATTEMPTS, OutputsCollector
 from trials.agent.moving.storing import StoreHangsError, StoreThreads
@@ -171,25 +170,10 @@ def test_what_is_kept_in_a_store_that_hangs_has_a_thread_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a few such trials would keep the node from starting others."""
-    gate, has_begun = threading.Event(), threading.Event()
-
-    def hang(*_: Any) -> None:
-        has_begun.set()
-        assert gate.wait(60)
-
+    hang = Hanging()
     monkeypatch.setattr(outputs, "stage", hang)
     scene = Scene(tmp_path, iter([]))
 
-    async def beside() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        collecting = asyncio.ensure_future(scene.collector.collect(scene.held, EXITED))
-        try:
-            while not has_begun.is_set():
-                await asyncio.sleep(0)
-            assert await asyncio.wait_for(asyncio.to_thread(lambda: "another trial's"), 30)
-        finally:
-            gate.set()
-        await collecting
+    asyncio.run(hang.leaves_threads_to_others(scene.collector.collect(scene.held, EXITED)))
 
-    asyncio.run(beside())
     assert scene.is_done
