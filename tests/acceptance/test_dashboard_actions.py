@@ -334,6 +334,7 @@ def test_a_new_experiment_is_written_in_the_form_and_in_the_text_and_started(end
 def test_what_was_written_and_not_started_outlives_a_reload_and_the_session(
     browser: Browser, shared_home: Home
 ) -> None:
+    shared_home.begin()  # starts the service, where this is the first test of the file
     with a_window(browser, shared_home) as window:
         page = window.tab("/new")
         text, kept = page.get_by_label("The same as the experiment file"), re.compile("name: half written")
