@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -22,13 +23,18 @@ def approve() -> None:
     approve_schema()
 
 
+def help_of(parser: argparse.ArgumentParser) -> str:
+    """As Python 3.13 and later write it, which name the value of an option once."""
+    return re.sub(r"(-\w) (\S+), (--\S+) \2(?=\s)", r"\1, \3 \2", parser.format_help())
+
+
 def approve_help() -> None:
     os.environ["COLUMNS"] = "100"
     parser = build_parser()
     (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     (HERE / "help").mkdir(exist_ok=True)
     for name, described in {"tuner": parser, **subparsers.choices}.items():
-        (HERE / "help" / f"{name}.txt").write_text(described.format_help(), encoding="utf-8")
+        (HERE / "help" / f"{name}.txt").write_text(help_of(described), encoding="utf-8")
 
 
 def approve_schema() -> None:

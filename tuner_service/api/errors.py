@@ -53,6 +53,23 @@ STATUS_OF: tuple[tuple[type[TunerServiceError], int, str], ...] = (
 )
 HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}
 MAX_FAULTS = 200  # named in one answer; the rest is counted
+# Python 3.13 calls these otherwise than the versions before. `type` of a problem is made of it, on which clients rely.
+TITLES = {
+    413: "Request Entity Too Large",
+    414: "Request-URI Too Long",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+
+
+def title_of(status: int) -> str:
+    """The same with every version of Python."""
+    return TITLES.get(status) or HTTPStatus(status).phrase
+
+
+def kind_of(status: int) -> str:
+    """What a problem is called by its status alone."""
+    return title_of(status).lower().replace(" ", "-")
 
 
 def problem(
@@ -63,8 +80,7 @@ def problem(
     more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    title = HTTPStatus(status).phrase
-    kind = kind or title.lower().replace(" ", "-")
+    kind, title = kind or kind_of(status), title_of(status)
     body = {"type": f"urn:tuner:problem:{kind}", "title": title, "status": status, "detail": detail, **(more or {})}
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     return Response(data, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))

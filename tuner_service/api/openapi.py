@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
@@ -11,13 +10,13 @@ from fastapi.routing import APIRoute
 
 from tuner_service.api.auth import OPEN_PATHS, ROLES, Access, access_of
 from tuner_service.api.bodies.reading import body_of
+from tuner_service.api.errors import PROBLEM_TYPE, kind_of, title_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from tuner_service.api.described.operations import Answer, Operation
 
-PROBLEM_TYPE = "application/problem+json"
 _REF = "#/components/schemas/{model}"
 _PROBLEM: dict[str, Any] = {"$ref": _REF.format(model="Problem")}
 _UNUSED = ("HTTPValidationError", "ValidationError")  # FastAPI's own answer to bad input, which is never given
@@ -164,12 +163,11 @@ def _refusals(route: APIRoute, method: str) -> list[int]:
 
 
 def _problem(status: int | None) -> dict[str, Any]:
-    title = "What went wrong" if status is None else HTTPStatus(status).phrase
-    kind = "not-found" if status is None else title.lower().replace(" ", "-")
+    title = "What went wrong" if status is None else title_of(status)
     shown = status or 404
     example = {
-        "type": f"urn:tuner:problem:{kind}",
-        "title": HTTPStatus(shown).phrase,
+        "type": f"urn:tuner:problem:{kind_of(shown)}",
+        "title": title_of(shown),
         "status": shown,
         "detail": "what, which, and what to do",
     }

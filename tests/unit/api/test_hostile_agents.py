@@ -60,6 +60,7 @@ GOOD, EVIL = "good-node", "evil-node"
 SECRET, CODE = "hunter2", b"the code of somebody else"
 PROCESS = ProcessRecord(boot_id="b", pid=17, start_time=1)
 GONE = ExitRecord(cause=ExitCause.EXITED, code=0)
+ANSWERING = ("Asked._", "_Connection._send", "_take_output")  # tasks that still say something to an agent
 HEADERS = {SIZE: "4", DIGEST: hashlib.sha256(b"evil").hexdigest(), OFFSET: "0"}
 
 
@@ -158,7 +159,7 @@ class Socket:
             before = (len(self.heard), self._says.qsize(), self._asked)
             for _ in range(20):
                 await asyncio.sleep(0)
-            pending = [task for task in others if "_Connection._send" in repr(task) or "_take_output" in repr(task)]
+            pending = [task for task in others if any(name in repr(task) for name in ANSWERING)]
             if pending:
                 await asyncio.wait(pending)
             elif before == (len(self.heard), self._says.qsize(), self._asked) and self._says.empty():

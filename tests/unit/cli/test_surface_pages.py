@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.api_service import an_api_service
+from tests.approved.approve import help_of
 from tuner_service.api.bodies.schemas import ExperimentBody, TrialBody
 from tuner_service.cli.main import build_parser
 from tuner_service.cli.output.exit_codes import ExitCode
@@ -84,7 +85,8 @@ def test_the_help_text_is_the_approved_one(name: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", "100")
     parser = build_parser() if name == "tuner" else commands()[name]
 
-    assert parser.format_help() == (APPROVED / "help" / f"{name}.txt").read_text(encoding="utf-8")
+    # Word for word: versions of Python lay the columns out differently.
+    assert help_of(parser).split() == (APPROVED / "help" / f"{name}.txt").read_text(encoding="utf-8").split()
 
 
 def test_the_schema_of_the_api_is_the_approved_one() -> None:
