@@ -19,7 +19,7 @@ from trials.agent.attempts import PARENT_STOPPED, HeldAttempt, keeps_output, loa
 from trials.agent.causes import end_without_start
 from trials.agent.devices.node import NodeDevices
 from trials.agent.forks.servers import ForkServers
-from trials.agent.home import Home, key_of_folder, tidy
+from trials.agent.home import Home, key_of_folder
 from trials.agent.launching import give_parameters, prepare, said_by_supervisor, sdk_folder, spawn_supervisor
 from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
@@ -28,7 +28,7 @@ from trials.agent.moving.node_cache import NodeCache
 from trials.agent.moving.storing import StoreThreads
 from trials.agent.node_facts import FactsOfNode
 from trials.agent.parts import ReadyParts
-from trials.agent.removing import delete_checkpoint, remove_folders, remove_from
+from trials.agent.removing import delete_checkpoint, remove_folders, remove_from, tidied
 from trials.agent.supervision.exits import FILES_DAMAGED
 from trials.agent.supervision.supervisor_loop import EXIT_NO_ROOM
 from trials.agent.threads import LEAVE_S, in_own_thread
@@ -68,7 +68,7 @@ class Agent:
         self._ends = EndWatch()
         self._tasks, self._removing = set[asyncio.Task[None]](), set[asyncio.Task[None]]()
         self._without_room, self._given_up, self._seen_end = set[str](), set[str](), set[str]()
-        self._ending_damaged: dict[asyncio.Task[None], str] = {}  # with the experiment
+        self._in_folders: dict[asyncio.Task[None], str] = {}  # those that work in an experiment's folders, with it
         self._forks = ForkServers(home, on_lost=self._lost_by_fork_server)
         self.devices, self.facts = NodeDevices(self._holders), FactsOfNode(home)
         self._moves, self._stopped = GroupMoves(), StoppedParents()
@@ -114,9 +114,7 @@ class Agent:
             self.give_up(held, error)
         if held.damage is not None and held.nonce not in self._given_up:
             self._given_up.add(held.nonce)
-            ending = self._run(self._end_damaged(held))
-            self._ending_damaged[ending] = held.key.experiment_id
-            ending.add_done_callback(self._ending_damaged.pop)
+            self._run(self._end_damaged(held), of=held.key.experiment_id)
         if held.exit is not None and held.nonce not in self._seen_end:
             self._note_end(held)
 
@@ -423,8 +421,7 @@ class Agent:
         self._forks.note_forgotten(nonce)
         self.home.put_ended(nonce)
         held.spool.close()  # who still holds the attempt, to end it by force say, is not to see an emptied file
-        with contextlib.suppress(OSError):  # the trial may have made anything of its folder
-            tidy(held.folder)
+        self._run(tidied(held.folder), of=held.key.experiment_id)
 
     def give_parameters(self, order: FurtherParameters) -> None:
         """To the script that waits. Where there is no folder yet, the service says it again once the trial runs."""
@@ -460,15 +457,18 @@ class Agent:
         self._forks.forget(experiment_id)
         # A damaged attempt's end is written down by a thread, which makes the attempt's folder where it is gone: also
         # that of an attempt which is forgotten by now, because the service was told of its end before.
-        ending = [task for task, of in self._ending_damaged.items() if of == experiment_id]
-        await asyncio.gather(*ending, return_exceptions=True)
+        working = [task for task, of in self._in_folders.items() if of == experiment_id]
+        await asyncio.gather(*working, return_exceptions=True)
         await remove_folders(self.home, experiment_id)
         await remove_from(self.store, self.store.location(experiment_id), self.storing)
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────
-    def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+    def _run(self, work: Coroutine[Any, Any, Any], *, of: str | None = None) -> asyncio.Task[None]:
+        """``of``: the experiment whose folders it works in; they are removed after it."""
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
+        if of is not None:
+            self._in_folders[task] = of
         task.add_done_callback(self._ended)
         return task
 
@@ -480,6 +480,7 @@ class Agent:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._in_folders.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("task_failed", extra={"error": repr(error)}, exc_info=error)
 

@@ -173,6 +173,7 @@ def test_an_attempt_that_the_service_has_whole_is_not_damaged_by_the_agents_own_
     reader.acknowledge(reader.next_batch(), 2)
     agent, held = MagicMock(), MagicMock(folder=spool.parent, spool=reader)
     agent.held = {"n1": held}
+    agent._run = lambda work, **_: asyncio.run(work)
 
     Agent.forget(agent, "n1")
 

@@ -15,6 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,13 @@ from trials.agent.sharing.requests import FindAttempt, NotServedError, Request, 
 from trials.agent.supervision.command import environment
 from trials.agent.supervision.secrets import secret_values
 from trials.agent.supervision.starting import LaunchFailedError
+from trials.agent.threads import LEAVE_S, in_own_thread
 from trials.files import read_json, remove_tree, to_json, write_atomically
 from trials.processes.detached import EndWatch, start_detached
 from trials.processes.identity import children_of, identity, is_alive, send_verified
 from trials.processes.logs import end_of
 from trials.processes.usage import memory_of
+from trials.stores import matching
 from trials.wire.log_files import BoundedLog
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm
 from trials.wire.plain import ProtocolError, from_plain
@@ -81,21 +85,20 @@ class DataServers:
         self._ends = EndWatch()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._starting: dict[str, asyncio.Task[None]] = {}
+        self._clearing: dict[str, asyncio.Task[None]] = {}  # a start of the same waits for it
         self._requests = RequestSocket(self._path, find_attempt, serve=self._serve)
         self._looking: asyncio.Task[None] | None = None
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────
     def open(self) -> None:
-        """Adopt the servers of an earlier agent, remove what is left of dead ones, and listen."""
+        """Adopt the servers of an earlier agent, begin to remove what is left of dead ones, and listen."""
         for path in sorted(self._folder.glob(f"*/{FILE_SERVER}")):
             server = _read_server(path)
             if server is not None and is_alive(server):
                 self._follow(server)
-            else:
-                self._remove(path.parent.name)
-        for folder in self._folder.glob("*"):
+        for folder in sorted(self._folder.glob("*")):
             if folder.name not in self._servers:
-                remove_tree(folder, ignore_errors=True)
+                self._clear(folder.name, self._remove_all)
         self._requests.open()
         self._looking = asyncio.ensure_future(self._look_now_and_then())
 
@@ -106,6 +109,8 @@ class DataServers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._clearing:
+            await asyncio.wait(self._clearing.values(), timeout=LEAVE_S)
         self._ends.close()
 
     def reserved_bytes(self) -> int:
@@ -113,32 +118,34 @@ class DataServers:
         return sum(server.memory_bytes for server in self._servers.values())
 
     def memory_bytes(self) -> dict[str, int]:
-        """What each server takes now, its workers included; of pages shared with trials its part."""
-        return {
-            key: sum(memory_of(pid) for pid in (server.pid, *children_of(server.pid)))
-            for key, server in self._servers.items()
-        }
+        """What each server takes now, its workers included; of pages shared with trials its part. Any thread."""
+        return {key: _memory_of(server) for key, server in dict(self._servers).items()}
 
     async def _look_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             with one_round("data servers"):
                 self._requests.see_to_it()
-                self.bound_logs()
                 if self._servers:
-                    self.keep_within(int(node_memory_bytes() * MEMORY_MOST_SHARE))
+                    # The kernel walks through all memory of a server to count it, and a long log is copied.
+                    await in_own_thread(self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self.bound_logs()
+        self.keep_within(int(node_memory_bytes() * MEMORY_MOST_SHARE))
 
     def bound_logs(self) -> None:
-        """A server says something of each sample that fails, and a dataset may print what it likes."""
-        for key in self._servers:
+        """A server says something of each sample that fails, and a dataset may print what it likes. Any thread."""
+        for key in list(self._servers):
             BoundedLog(self._folder / key / FILE_LOG, older=1).look()
 
     def keep_within(self, most: int) -> None:
-        """End the largest server while all together take more than ``most`` bytes."""
-        taken = self.memory_bytes()
+        """End the largest server while all together take more than ``most`` bytes. Any thread."""
+        servers = dict(self._servers)
+        taken = {key: _memory_of(server) for key, server in servers.items()}
         while taken and sum(taken.values()) > most:
             key = max(taken, key=lambda key: taken[key])
-            server, bytes_taken = self._servers[key], taken.pop(key)
+            server, bytes_taken = servers[key], taken.pop(key)
             logger.error("data_server_too_large", extra={"key": key, "bytes": bytes_taken, "most": most})
             send_verified(signal.SIGKILL, server)
 
@@ -161,14 +168,15 @@ class DataServers:
         return self._path.with_name(f"{self._path.stem[:8]}-{key}.d")
 
     async def _start(self, key: str, request: Request, attempt: dict[str, Any]) -> None:
-        granted = self._granted(request.memory_bytes)
-        self._remove(key)
-        folder = self._folder / key
-        remove_tree(folder, ignore_errors=True)
-        self._forget_old_logs()
-        folder.mkdir(parents=True)
-        await asyncio.to_thread(self._copy_code, attempt, folder / FOLDER_WORK)
-        server, reading = self._begun(key, request, attempt, granted)
+        granted, folder = self._granted(request.memory_bytes), self._folder / key
+        if key in self._clearing:
+            await asyncio.wait([self._clearing[key]])
+        await asyncio.to_thread(self._lay_out, key, attempt, in_use={*self._servers, *self._starting})
+        try:
+            server, reading = self._begun(key, request, attempt, granted)
+        except BaseException:
+            self._clear(key, self._remove)
+            raise
         said = await _read_to_end(reading, timeout_s=START_TIMEOUT_S)
         if said != "ready\n":
             send_verified(signal.SIGKILL, server)
@@ -212,6 +220,14 @@ class DataServers:
             )
         return min(max(wanted, MEMORY_MIN_BYTES), free)
 
+    def _lay_out(self, key: str, attempt: dict[str, Any], *, in_use: Collection[str]) -> None:
+        """The folder of a server that is about to start. ``in_use``: the names of folders that others need."""
+        self._remove_all(key)
+        self._forget_old_logs(in_use)
+        folder = self._folder / key
+        folder.mkdir(parents=True)
+        self._copy_code(attempt, folder / FOLDER_WORK)
+
     def _copy_code(self, attempt: dict[str, Any], work: Path) -> None:
         """The dataset's module and the files it reads, apart from every trial's working directory."""
         digest = attempt["spec"].get("code_digest")
@@ -232,12 +248,10 @@ class DataServers:
 
     # ── following ─────────────────────────────────────────────────────────────────────────────
     def _follow(self, server: _Server) -> bool:
-        """False where it has ended, or cannot be watched; then nothing is left of it here."""
+        """False where it has ended, or cannot be watched; what is left of it goes."""
         is_watched = self._ends.add(server.key, server.pid, lambda: self._ended(server), start_time=server.start_time)
         if is_watched:
             self._servers[server.key] = server
-        else:
-            self._remove(server.key)
         return is_watched
 
     def _ended(self, server: _Server) -> None:
@@ -248,7 +262,23 @@ class DataServers:
             return  # another one has its place, and its folder, already: it was asked for while this one was leaving
         del self._servers[server.key]
         if server.key not in self._starting:
-            self._remove(server.key)
+            self._clear(server.key, self._remove)
+
+    def _clear(self, key: str, remove: Callable[[str], None]) -> None:
+        """By a thread: its folder holds a copy of the code, and in that whatever its dataset has written."""
+
+        async def cleared() -> None:
+            try:
+                await asyncio.to_thread(remove, key)
+            except OSError as error:  # the next start of the same tries it again, and says so to its trial
+                logger.warning("data_server_not_removed", extra={"key": key, "error": error})
+
+        self._clearing[key] = asyncio.ensure_future(cleared())
+        self._clearing[key].add_done_callback(lambda _: self._clearing.pop(key, None))
+
+    def _remove_all(self, key: str) -> None:
+        self._remove(key)
+        remove_tree(self._folder / key, ignore_errors=True)
 
     def _remove(self, key: str) -> None:
         """What a server that was killed could not remove itself; its log stays until the next start."""
@@ -261,9 +291,12 @@ class DataServers:
         if folder.exists() and not (folder / FILE_LOG).exists():
             remove_tree(folder, ignore_errors=True)
 
-    def _forget_old_logs(self) -> None:
-        ended = [path for path in self._folder.glob("*") if path.name not in self._servers]
-        for path in sorted(ended, key=lambda path: path.stat().st_mtime)[:-LOGS_KEPT]:
+    def _forget_old_logs(self, in_use: Collection[str]) -> None:
+        ended: list[tuple[float, Path]] = []
+        for path in matching(self._folder, "*"):
+            with suppress(OSError):  # another start has removed it meanwhile
+                ended += [(path.stat().st_mtime, path)] if path.name not in in_use else []
+        for _, path in sorted(ended)[:-LOGS_KEPT]:
             remove_tree(path, ignore_errors=True)
 
 
@@ -307,6 +340,10 @@ async def _read_to_end(descriptor: int, *, timeout_s: float) -> str:
         loop.remove_reader(descriptor)
         os.close(descriptor)
     return data.decode(errors="replace")
+
+
+def _memory_of(server: _Server) -> int:
+    return sum(memory_of(pid) for pid in (server.pid, *children_of(server.pid)))
 
 
 def _fields(pid: int) -> dict[str, Any]:

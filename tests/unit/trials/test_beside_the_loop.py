@@ -1,0 +1,205 @@
+"""An agent has one event loop for all its trials: what may take long is done beside it, by threads, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from trials.agent import removing
+from trials.agent.agent import Agent
+from trials.agent.home import Home
+from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.storing import StoreThreads
+from trials.agent.sharing import servers as module
+from trials.agent.sharing.requests import Order, Request
+from trials.agent.sharing.servers import FILE_SERVER, FOLDER_DATA, FOLDER_WORK, DataServers
+from trials.processes.identity import identity
+from trials.wire.attempt import AttemptKey
+from trials.wire.messages import DeleteCheckpoint, RemoveExperiment, Stop
+
+KEY = AttemptKey(experiment_id="exp", number=1, attempt=1)
+STOP = Stop(key=KEY, nonce="n1", grace_s=0.0, reason="stopped")
+REQUEST = Request(nonce="n", factory="f:f", arguments={}, order=Order(block_size=16), memory_bytes=24 << 20, workers=1)
+TURNS = 20
+TIMEOUT_S = 60.0  # of what happens soon
+
+
+class Beside:
+    """Takes the place of what takes long: it does not end before ``may_end``, and not at all on the event loop."""
+
+    def __init__(self, happened: list[str], name: str) -> None:
+        self.may_end = threading.Event()
+        self._happened, self._name, self._loop = happened, name, threading.get_ident()
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        if threading.get_ident() == self._loop:
+            self._happened.append(f"{self._name} on the loop")
+        else:
+            assert self.may_end.wait(TIMEOUT_S)
+            self._happened.append(self._name)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    home = Home(tmp_path / "home")
+    home.make()
+    return home
+
+
+async def turns() -> None:
+    """Everything that does not wait for a thread has its turn."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def test_an_attempt_is_tidied_by_a_thread_and_its_experiment_removed_after_that(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    tidying = Beside(happened, "tidied")
+    monkeypatch.setattr(removing, "tidy", tidying)
+    monkeypatch.setattr(home, "remove_experiment", lambda name: happened.append(f"{name} removed"))
+
+    async def scene() -> None:
+        agent = Agent(home)
+        agent.stop(STOP)
+        agent.forget("n1")
+        assert home.live() == {}, "no later agent takes it over"
+        agent.remove_experiment(RemoveExperiment(experiment_id="exp"))
+        await turns()
+        assert not agent.is_idle(), "the agent waits for it before it ends"
+        tidying.may_end.set()
+        await agent.close()
+
+    asyncio.run(scene())
+
+    assert happened == ["tidied", "exp removed"]
+
+
+def test_a_checkpoint_is_removed_from_the_home_by_a_thread(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether another attempt has the same bytes is looked up in all attempts."""
+    happened: list[str] = []
+    deleting = Beside(happened, "deleted")
+    deleting.may_end.set()
+    monkeypatch.setattr(home, "remove_checkpoint", deleting)
+    folder = home.attempt_folder(KEY, "n1")
+    folder.mkdir(parents=True)
+    home.put_live("n1", folder)
+    order = DeleteCheckpoint(nonce="n1", name="step-3-abcdef.ckpt", location="")
+
+    asyncio.run(removing.delete_checkpoint(home, CheckpointStore(""), order, StoreThreads()))
+
+    assert happened == ["deleted"]
+
+
+def left_by_a_server(home: Home, key: str = "k") -> Path:
+    """Of one that was killed: its code, in which its dataset may have written anything, and the record of it."""
+    work = home.agent / FOLDER_DATA / key / FOLDER_WORK
+    work.mkdir(parents=True)
+    (work / "module.py").touch()
+    (work.parent / FILE_SERVER).touch()
+    return work.parent
+
+
+def test_what_a_data_server_leaves_is_removed_by_a_thread_and_the_next_of_it_starts_after_that(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    removing_it = Beside(happened, "removed")
+    monkeypatch.setattr(module, "remove_tree", removing_it)
+
+    async def scene() -> None:
+        servers = DataServers(home, lambda _: home.path, memory_bytes=1 << 30)
+        left_by_a_server(home)
+        server: Any = module._Server(key="k", memory_bytes=1, **identity(os.getpid()))
+        servers._servers["k"] = server
+        servers._ended(server)
+        monkeypatch.setattr(servers, "_lay_out", lambda *_, **__: happened.append("laid out"))
+        monkeypatch.setattr(servers, "_begun", lambda *_: happened.append("begun") or ends())
+        starting = asyncio.ensure_future(servers._start("k", REQUEST, {"spec": {}}))
+        await turns()
+        removing_it.may_end.set()
+        await asyncio.gather(starting, return_exceptions=True)
+        await servers.close()
+
+    def ends() -> None:
+        raise OSError("that is enough")
+
+    asyncio.run(scene())
+
+    first = happened.index("laid out")
+    assert set(happened[:first]) == {"removed"}
+    assert happened[first + 1] == "begun"
+    assert set(happened[first + 2 :]) == {"removed"}, "and so is what a start that fails has laid out"
+
+
+def test_the_folder_of_a_data_server_is_laid_out_by_a_thread(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    removing_it = Beside(happened, "removed")
+    removing_it.may_end.set()
+    monkeypatch.setattr(module, "remove_tree", removing_it)
+
+    async def scene() -> None:
+        servers = DataServers(home, lambda _: home.path, memory_bytes=1 << 30)
+        monkeypatch.setattr(servers, "_begun", lambda *_: cast("Any", None).ends())
+        with pytest.raises(AttributeError):
+            await servers._start("k", REQUEST, {"spec": {}})
+        await servers.close()
+
+    asyncio.run(scene())
+
+    assert set(happened) == {"removed"}
+
+
+def test_an_agent_listens_while_threads_remove_what_an_earlier_one_has_left(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    removing_it = Beside(happened, "removed")
+    monkeypatch.setattr(module, "remove_tree", removing_it)
+    left_by_a_server(home)
+
+    async def scene() -> None:
+        servers = DataServers(home, lambda _: home.path)
+        servers.open()
+        assert servers._path.exists()
+        assert happened == []
+        removing_it.may_end.set()
+        await servers.close()
+
+    asyncio.run(scene())
+
+    assert set(happened) == {"removed"}
+
+
+def test_the_memory_and_the_logs_of_data_servers_are_looked_at_by_a_thread(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel walks through all pages of a server to count them: of a large one for a second."""
+    happened: list[str] = []
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    memory, logs = Beside(happened, "memory"), Beside(happened, "logs")
+
+    async def scene() -> None:
+        servers = DataServers(home, lambda _: home.path)
+        servers._servers["k"] = module._Server(key="k", memory_bytes=1, **identity(os.getpid()))
+        monkeypatch.setattr(servers, "keep_within", memory)
+        monkeypatch.setattr(servers, "bound_logs", logs)
+        for look in (memory, logs):
+            look.may_end.set()
+        looking = asyncio.ensure_future(servers._look_now_and_then())
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(happened) < 2:
+                await asyncio.sleep(0)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    asyncio.run(scene())
+
+    assert happened[:2] == ["logs", "memory"]
