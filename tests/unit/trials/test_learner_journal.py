@@ -297,6 +297,68 @@ def test_a_journal_whose_snapshot_is_long_is_not_written_anew_for_every_line(
     assert len(snapshots) < 20
 
 
+class Counted(bytes):
+    """What was read: counts how many bytes are looked through, or copied to put others before them."""
+
+    work = 0
+
+    def split(self, *separators: Any) -> list[bytes]:
+        Counted.work += len(self)
+        return [Counted(part) for part in super().split(*separators)]
+
+    def __radd__(self, before: bytes) -> bytes:
+        Counted.work += len(before) + len(self)
+        return Counted(bytes(before) + bytes(self))
+
+
+def test_a_long_snapshot_is_read_in_as_many_steps_as_it_has_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = 200
+    monkeypatch.setattr(journals, "_READ_BYTES", 16)
+    lines = [{"kind": "snapshot", "text": "x" * 16 * pieces}, {"kind": "one"}]
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pread = journals.os.pread
+    monkeypatch.setattr(journals.os, "pread", lambda *arguments: Counted(pread(*arguments)))
+    monkeypatch.setattr(Counted, "work", 0)
+
+    journal = Journal(tmp_path / "journal")
+    assert list(journal.lines()) == lines
+    journal.close()
+
+    assert Counted.work == (tmp_path / "journal").stat().st_size
+
+
+def test_a_journal_without_an_end_of_a_line_is_damaged_and_not_taken_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "LIMIT_BYTES", 1 << 10)
+    monkeypatch.setattr(journals, "_READ_BYTES", 1 << 8)
+    with (tmp_path / "journal").open("wb") as file:
+        file.write(b'{"kind":"one"}\n')
+        file.truncate(4 << 10)  # of nothing
+    journal = Journal(tmp_path / "journal")
+
+    with pytest.raises(JournalError, match=r"line 2 of .* is damaged: it has more than 1024 bytes"):
+        list(journal.lines())
+    journal.close()
+
+
+def test_a_snapshot_that_would_not_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add({"kind": "one"})
+    monkeypatch.setattr(journals, "LIMIT_BYTES", 100)
+
+    with pytest.raises(JournalError, match="name files instead"):
+        journal.replace({"kind": "snapshot", "text": "x" * 100})
+    journal.add({"kind": "two"})
+    journal.close()
+
+    assert [line["kind"] for line in Journal(tmp_path / "journal").lines()] == ["one", "two"]
+
+
 def an_info_line(number: int) -> dict[str, Any]:
     return {"number": number, "metrics": {}, "samples": [], "priorities": []}
 

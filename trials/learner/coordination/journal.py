@@ -44,13 +44,21 @@ class Journal:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """From the beginning; to be gone through once, before the first ``add``. JournalError names a damaged line."""
-        number, end, rest = 0, 0, b""
-        while data := os.pread(self._file, _READ_BYTES, end + len(rest)):
-            *lines, rest = (rest + data).split(b"\n")
+        number, read, end = 0, 0, 0
+        begun: list[bytes] = []  # a snapshot is one line of very many pieces: each is looked at and copied once
+        while data := os.pread(self._file, _READ_BYTES, read):
+            read += len(data)
+            *lines, rest = data.split(b"\n")
             for line in lines:
                 number += 1
-                end += len(line) + 1
-                yield self._read(line, number)
+                whole = b"".join([*begun, line]) if begun else line
+                begun.clear()
+                end += len(whole) + 1
+                yield self._read(whole, number)
+            if rest:
+                begun.append(rest)
+            if read - end > LIMIT_BYTES:
+                raise JournalError(f"line {number + 1} of {self.path} is damaged: it has more than {LIMIT_BYTES} bytes")
         os.ftruncate(self._file, end)
         os.fdatasync(self._file)  # whoever wrote the last line may have been killed before it was on the disk
         self._size = end
@@ -90,8 +98,13 @@ class Journal:
 
     def replace(self, line: Mapping[str, Any]) -> None:
         """The one line stands for all before; in one step. Where it raises, nothing is added any more to a file that
-        may not have the name by now."""
+        may not have the name by now. JournalError past LIMIT_BYTES: then all is as before."""
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if len(data) > LIMIT_BYTES:
+            raise JournalError(
+                f"a snapshot of {len(data)} bytes for {self.path}, which has {LIMIT_BYTES} at most: let the chooser's "
+                "state_dict name files instead"
+            )
         try:
             write_atomically(str(self.path), data, durable=True)
             replaced, self._file = self._file, self._opened()
