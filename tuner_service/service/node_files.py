@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from trials.files import write_atomically
 from trials.stores import is_url
@@ -60,6 +61,7 @@ PART_KEPT_S = 86_400.0  # of one that nobody went on with
 CHECKPOINT_BYTES_LIMIT = 1 << 40
 LOG_BYTES_LIMIT = 64 << 20  # of one stream
 NUMBER_DIGITS = 9  # of a trial's
+DAMAGED_KNOWN = 1_000  # files; of more, the oldest are read once more
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NAME = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # of a checkpoint
 _FOLDER = re.compile(r"([0-9]{1,9})-(.{1,128})")  # of an attempt: its number and its nonce
@@ -72,6 +74,15 @@ class Upload:
     target: Path
     size: int
     digest: str
+
+
+class _Seen(NamedTuple):
+    """A file whose bytes do not have the digest: this one, as it was then."""
+
+    digest: str
+    inode: int
+    modified_ns: int
+    changed_ns: int
 
 
 class NodeFiles:
@@ -99,8 +110,9 @@ class NodeFiles:
             OWN: home / "checkpoints",
         }
         self._store = checkpoint_store
-        self._writing = threading.Lock()  # held while ``_open`` is looked at
+        self._writing = threading.Lock()  # held while these two are looked at
         self._open: set[str] = set()
+        self._damaged: dict[Path, _Seen] = {}  # what lies in the place of an upload, and is not that; the newest last
 
     @classmethod
     def of(cls, settings: Settings, queries: Queries, *, lineage: str) -> NodeFiles:
@@ -273,13 +285,28 @@ class NodeFiles:
     def offset(self, upload: Upload) -> int:
         """How many of its bytes are here: all of them only where it is whole and in its place."""
         with suppress(OSError):
-            if upload.target.stat().st_size == upload.size and _sha256(upload.target) == upload.digest:
+            if self._is_in_place(upload):
                 return upload.size
         with suppress(OSError):
             here = self._part(upload).stat().st_size
             # All, and not in its place: with its last piece, once more, that is tried again.
             return here if here < upload.size else max(0, upload.size - PIECE_BYTES)
         return 0
+
+    def _is_in_place(self, upload: Upload) -> bool:
+        """Reads all of it, and what is damaged once: it is asked for with every piece. OSError."""
+        status = upload.target.stat()
+        seen = _Seen(upload.digest, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        if status.st_size != upload.size or self._damaged.get(upload.target) == seen:
+            return False
+        if _sha256(upload.target) == upload.digest:
+            return True
+        with self._writing:
+            self._damaged.pop(upload.target, None)
+            self._damaged[upload.target] = seen
+            while len(self._damaged) > DAMAGED_KNOWN:
+                del self._damaged[next(iter(self._damaged))]
+        return False
 
     def put(self, upload: Upload, offset: int, piece: bytes) -> int:
         """Add a piece where it goes on; how many bytes are here then: where to go on. Whole: it is durable."""

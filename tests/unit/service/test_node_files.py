@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,73 @@ def test_an_upload_that_came_whole_and_not_to_its_place_is_not_said_to_be_there(
 
     assert upload.target.read_bytes() == data
     assert files.offset(upload) == len(data)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files of which the digest was taken."""
+    names: list[str] = []
+    digest_of = node_files._sha256
+
+    def noted(path: Path) -> str:
+        names.append(path.name)
+        return digest_of(path)
+
+    monkeypatch.setattr(node_files, "_sha256", noted)
+    return names
+
+
+def test_what_lies_damaged_in_the_place_of_an_upload_is_read_once_and_not_with_every_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
+) -> None:
+    monkeypatch.setattr(node_files, "PIECE_BYTES", 2)
+    data = b"in twelve p."
+    files, upload = _files_of(tmp_path, "first"), _upload_of(data, tmp_path)
+    upload.target.parent.mkdir(parents=True)
+    upload.target.write_bytes(b"x" * len(data))
+
+    _send(files, upload, data)
+
+    assert upload.target.read_bytes() == data
+    assert read.count("file") == 1
+    assert files.offset(upload) == len(data)
+
+
+def put_over(path: Path, data: bytes) -> None:
+    path.with_name("draft").write_bytes(data)
+    path.with_name("draft").replace(path)
+
+
+@pytest.mark.parametrize("how", [Path.write_bytes, put_over], ids=["written", "replaced"])
+def test_what_lay_damaged_there_and_was_mended_since_is_read_again(
+    tmp_path: Path, read: list[str], how: Callable[[Path, bytes], object]
+) -> None:
+    data = b"checkpoint"
+    files, upload = _files_of(tmp_path, "first"), _upload_of(data, tmp_path)
+    upload.target.parent.mkdir(parents=True)
+    upload.target.write_bytes(b"x" * len(data))
+    os.utime(upload.target, ns=(0, 0))
+    assert files.offset(upload) == 0
+
+    how(upload.target, data)
+
+    assert files.offset(upload) == len(data)
+
+
+def test_no_more_damaged_files_are_remembered_than_there_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
+) -> None:
+    monkeypatch.setattr(node_files, "DAMAGED_KNOWN", 2)
+    files, upload = _files_of(tmp_path, "first"), _upload_of(b"checkpoint", tmp_path)
+    upload.target.parent.mkdir(parents=True)
+    uploads = [replace(upload, target=upload.target.with_name(str(number))) for number in range(3)]
+    for one in uploads:
+        one.target.write_bytes(b"x" * one.size)
+    for one in (*uploads, *reversed(uploads)):
+        files.offset(one)
+
+    assert read == ["0", "1", "2", "0"]
+    assert len(files._damaged) == 2
 
 
 def _send(files: NodeFiles, upload: Upload, data: bytes) -> None:
