@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
@@ -22,6 +23,8 @@ from tuner_service.service.checkpoints import blob_for, checkpoints_for
 
 DIGEST_LIMIT = 128  # characters
 WANTED_LIMIT = 1_000  # blobs that wait to be sent on one channel
+SEARCHES_LIMIT = 10_000  # for checkpoints, likewise: of each trial of a node that runs there is one at most
+NAME_LIMIT = 200  # characters of what a search names
 logger = logging.getLogger(__name__)
 
 
@@ -54,7 +57,9 @@ class Asked:
         self._queries, self._agent_id = queries, agent_id
         self._put, self._send, self._hang_up = put, send, hang_up
         self._wanted: dict[str, None] = {}  # digests, in the order in which they were asked for
+        self._searches: deque[CheckpointsWanted] = deque()
         self._sending: asyncio.Task[None] | None = None
+        self._searching: asyncio.Task[None] | None = None
 
     def blob(self, digest: str) -> None:
         """ProtocolError for more than an agent asks for."""
@@ -68,12 +73,20 @@ class Asked:
             self._sending.add_done_callback(self._answered)
 
     def checkpoints(self, wanted: CheckpointsWanted) -> None:
-        asyncio.ensure_future(self._send_checkpoints(wanted)).add_done_callback(self._answered)
+        """ProtocolError for more than an agent asks for."""
+        longest = max(map(len, (wanted.request_id, wanted.nonce, wanted.experiment_id)))
+        if longest > NAME_LIMIT or len(self._searches) >= SEARCHES_LIMIT:
+            raise ProtocolError(f"names of {longest} characters, or more than {SEARCHES_LIMIT} searches wait")
+        self._searches.append(wanted)
+        if self._searching is None or self._searching.done():
+            self._searching = asyncio.ensure_future(self._search())
+            self._searching.add_done_callback(self._answered)
 
     def close(self) -> None:
         """Nobody is there any more."""
-        if self._sending is not None:
-            self._sending.cancel()
+        for task in (self._sending, self._searching):
+            if task is not None:
+                task.cancel()
 
     async def _send_blobs(self) -> None:
         """One after the other, each read when the one before has left: a slow agent has one of them in memory."""
@@ -94,9 +107,12 @@ class Asked:
         if blob is not None:
             for start in range(0, len(blob.data), BLOB_CHUNK_BYTES):
                 self._put(memoryview(blob.data)[start : start + BLOB_CHUNK_BYTES])
-        has_left = asyncio.Event()
-        self._put(has_left)
-        await has_left.wait()
+        await self._left()
+
+    async def _search(self) -> None:
+        """One after the other, likewise: an agent that asks very often takes one thread, and waits for itself alone."""
+        while self._searches:
+            await self._send_checkpoints(self._searches.popleft())
 
     async def _send_checkpoints(self, wanted: CheckpointsWanted) -> None:
         try:
@@ -104,6 +120,15 @@ class Asked:
         except StorageError as error:
             found = CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce, error=str(error))
         self._send(found)
+        await self._left()
+
+    async def _left(self) -> None:
+        """What was put and sent so far has left for the agent."""
+        has_left = asyncio.Event()
+        asyncio.get_running_loop().call_soon(
+            self._put, has_left
+        )  # behind a message: ``send`` puts it with the next turn
+        await has_left.wait()
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.api.test_agent_channel import Script, a_hello, kinds, welcome
-from trials.wire.checkpoints import CheckpointsWanted
+from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.encoding import encode
 from trials.wire.limits import BLOB_CHUNK_BYTES
 from trials.wire.messages import BlobSent, BlobWanted, Message
@@ -151,6 +152,57 @@ def test_what_many_agents_are_sent_at_once_is_in_memory_once(monkeypatch: pytest
         assert len({id(outbox.waiting[1].obj) for outbox in outboxes}) == 1
         for outbox in outboxes:
             outbox.asked.close()
+
+    asyncio.run(scene())
+
+
+def test_an_agent_that_asks_for_checkpoints_again_and_again_takes_one_thread_and_waits_until_it_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A flood of questions took all threads, and its answers the memory of the service."""
+    searched: list[str] = []
+
+    def checkpoints_for(_: object, wanted: CheckpointsWanted, *, agent_id: str) -> CheckpointsFound:
+        assert threading.current_thread() is not threading.main_thread()
+        searched.append(wanted.request_id)
+        return CheckpointsFound(request_id=wanted.request_id, nonce=wanted.nonce)
+
+    monkeypatch.setattr(asked_by_agents, "checkpoints_for", checkpoints_for)
+
+    async def scene() -> None:
+        outbox = Outbox()
+        for number in range(3):
+            outbox.asked.checkpoints(replace(CHECKPOINTS, request_id=str(number)))
+        for number in range(3):
+            async with asyncio.timeout(30):
+                while not any(isinstance(item, asyncio.Event) for item in outbox.waiting):
+                    await asyncio.sleep(0)
+            found, has_left = outbox.waiting
+            assert (found.request_id, searched) == (str(number), list("012"[: number + 1]))
+            outbox.waiting.clear()
+            has_left.set()
+        outbox.asked.checkpoints(replace(CHECKPOINTS, request_id="later"))
+        async with asyncio.timeout(30):
+            while not outbox.waiting:
+                await asyncio.sleep(0)
+        assert not outbox.hung_up
+        outbox.asked.close()
+
+    asyncio.run(scene())
+
+
+def test_more_searches_than_an_agent_makes_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked_by_agents, "SEARCHES_LIMIT", 2)
+
+    async def scene() -> None:
+        asked = Outbox().asked
+        with pytest.raises(ProtocolError):
+            asked.checkpoints(replace(CHECKPOINTS, nonce="n" * 1_000))
+        for _ in range(2):
+            asked.checkpoints(CHECKPOINTS)
+        with pytest.raises(ProtocolError):
+            asked.checkpoints(CHECKPOINTS)
+        asked.close()
 
     asyncio.run(scene())
 
