@@ -4,16 +4,21 @@ Everything here is best effort: where a folder cannot be made there is no group,
 its work. A supervisor imports this module when it starts, so the module imports little.
 """
 # This module does without pathlib, whose import would add a tenth to the start of a supervisor.
-# ruff: noqa: PTH102, PTH106, PTH110, PTH120, PTH123
+# ruff: noqa: PTH102, PTH110, PTH120, PTH123
 
 from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENV_CGROUPS = "TUNER_CGROUPS"  # of the agent; "off": as if none were granted
 GROUP_PREFIX = "tuner-"
 _MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _of_use: set[str] = set()  # folders that are known to take groups of attempts
 
 
@@ -32,9 +37,9 @@ class ControlGroup:
         if "populated 0" in _read(f"{self.path}/cgroup.events"):
             return set()  # asked for at every end, when there is nothing left as a rule
         found: set[int] = set()
-        for folder, _, files in os.walk(self.path):
-            if "cgroup.procs" in files:
-                found |= {int(pid) for pid in _read(f"{folder}/cgroup.procs").split()}
+        for folder, left in _walk(self.path):
+            if left is None:
+                found |= {int(pid) for pid in _read("cgroup.procs", folder=folder).split()}
         return found - {0}
 
     def kill(self) -> None:
@@ -66,16 +71,12 @@ class ControlGroup:
 
     def remove(self) -> None:
         """Its folder, once it is empty; a process that the kernel has not let go yet keeps it."""
-        try:
-            os.rmdir(self.path)
+        if _removed(self.path):
             return
-        except OSError:
-            pass  # it has groups of its own
-        for folder, _, _ in os.walk(self.path, topdown=False):
-            try:
-                os.rmdir(folder)
-            except OSError:
-                continue
+        for folder, left in _walk(self.path):  # it has groups of its own
+            if left is not None:
+                _removed(left, folder=folder)
+        _removed(self.path)
 
 
 def make_group(nonce: str, *, parent: str | None) -> ControlGroup | None:
@@ -121,9 +122,68 @@ def own_group() -> str | None:
     return None
 
 
-def _read(path: str) -> str:
+def _walk(path: str) -> Iterator[tuple[int, str | None]]:
+    """Each folder at ``path`` and below it: once when it is entered, as its descriptor and None; and those below once
+    more when they are left, as the descriptor of the folder above and their name.
+
+    A trial nests groups as deep as it likes: deeper than Python calls itself (``os.walk`` does, before Python 3.12),
+    than one path has room for, and than there are descriptors. So one folder is open at a time, and the way back is its
+    ``..``, which stays the same: a control group cannot be moved. What goes away meanwhile is passed over.
+    """
     try:
-        with open(path, encoding="ascii") as file:
+        folder = os.open(path, _FOLDER)
+    except OSError:
+        return
+    try:
+        yield folder, None
+        levels = [("", _folders_in(folder))]  # of each from ``path`` down to ``folder``: its name, what is not seen yet
+        while levels[-1][1] or len(levels) > 1:
+            name, waiting = levels[-1]
+            if waiting:
+                name = waiting.pop()
+                try:
+                    folder = _instead(folder, name)
+                except OSError:
+                    continue
+                yield folder, None
+                levels.append((name, _folders_in(folder)))
+            else:
+                levels.pop()
+                try:
+                    folder = _instead(folder, "..")
+                except OSError:
+                    return
+                yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _removed(path: str, *, folder: int | None = None) -> bool:
+    try:
+        os.rmdir(path, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _instead(folder: int, name: str) -> int:
+    """The descriptor of the folder ``name`` in ``folder``, which is closed for it."""
+    other = os.open(name, _FOLDER, dir_fd=folder)
+    os.close(folder)
+    return other
+
+
+def _folders_in(folder: int) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _read(path: str, *, folder: int | None = None) -> str:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), encoding="ascii") as file:
             return file.read()
     except OSError:
         return ""

@@ -7,14 +7,16 @@ import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.deep_folders import deepen
+from tests.deep_folders import DEEP, deepen
 from trials.agent.home import Home, remove_whatever, tidy
 from trials.agent.sharing.servers import FOLDER_DATA, DataServers
 from trials.files import remove_tree
+from trials.processes.control_groups import ControlGroup
 from trials.wire.files import FOLDER_RESTORE, FOLDER_WORK
 
 
@@ -93,6 +95,30 @@ def test_an_attempt_that_has_deep_folders_is_tidied_and_its_experiment_removed(t
 
     home.remove_experiment("e")
     assert not (home.attempts / "e").exists()
+
+
+@pytest.mark.parametrize("levels", [DEEP, 2_100], ids=["than calls", "than a path"])
+def test_what_lives_in_a_group_that_is_nested_deeper_is_found_and_the_groups_are_removed(
+    tmp_path: Path, levels: int, request: pytest.FixtureRequest
+) -> None:
+    """A trial may nest the control groups that it is given."""
+    for name in ("tuner-n", "tuner-m"):  # pytest does not come to the end of them
+        request.addfinalizer(partial(remove_tree, tmp_path / name, ignore_errors=True))
+    group = ControlGroup(str(tmp_path / "tuner-n"))
+    (tmp_path / "tuner-n" / "beside" / "below").mkdir(parents=True)
+    deepen(tmp_path / "tuner-n" / "deep", levels, name="cgroup.procs", text=b"17\n0\n")
+    (tmp_path / "tuner-n" / "beside" / "below" / "cgroup.procs").write_text("1\n2\n")
+
+    with few_descriptors(20):
+        assert group.pids() == {1, 2, 17}
+
+    empty = ControlGroup(str(tmp_path / "tuner-m"))
+    (tmp_path / "tuner-m" / "beside").mkdir(parents=True)
+    deepen(tmp_path / "tuner-m" / "deep", levels, name=None)
+    with few_descriptors(20):
+        empty.remove()
+    assert not (tmp_path / "tuner-m").exists()
+    assert ControlGroup(str(tmp_path / "none")).pids() == set()
 
 
 def test_an_agent_starts_where_a_producer_of_data_left_deep_folders(tmp_path: Path) -> None:
