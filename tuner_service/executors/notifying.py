@@ -233,20 +233,27 @@ def _follow(process: subprocess.Popen[bytes], text: bytes) -> str:
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:
         raise RuntimeError("it was started without its streams")
-    with contextlib.suppress(BrokenPipeError):
-        stdin.write(text)  # less than a pipe holds: this does not wait
-        stdin.flush()
-    with contextlib.suppress(BrokenPipeError):
-        stdin.close()
     deadline, printed = time.monotonic() + COMMAND_TIMEOUT_S, b""
-    with stdout:
-        while (left := deadline - time.monotonic()) > 0:
-            if not select.select([stdout], [], [], left)[0]:
-                break
-            data = os.read(stdout.fileno(), _READ_BYTES)
-            if not data:
-                break
-            printed = (printed + data)[-OUTPUT_BYTES:]
+    # Of a user with very many pipes, the kernel gives each a page: the text is more, and the command may not read it.
+    os.set_blocking(stdin.fileno(), False)
+    with stdout, stdin:
+        poll = select.poll()  # which takes any descriptor; select() takes none above 1023
+        giving, reading = stdin.fileno(), stdout.fileno()
+        poll.register(giving, select.POLLOUT)
+        poll.register(reading, select.POLLIN)
+        are_open = {giving, reading}
+        while are_open and (left := deadline - time.monotonic()) > 0:
+            for descriptor, _ in poll.poll(left * 1000):
+                if descriptor == giving:
+                    text = _given(giving, text)
+                    is_done = not text
+                else:
+                    data = os.read(reading, _READ_BYTES)
+                    printed, is_done = (printed + data)[-OUTPUT_BYTES:], not data
+                if is_done:
+                    poll.unregister(descriptor)
+                    are_open.discard(descriptor)
+                    (stdin if descriptor == giving else stdout).close()
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > deadline:
             printed += f"\n[killed after {COMMAND_TIMEOUT_S:g} s]".encode()
@@ -254,6 +261,16 @@ def _follow(process: subprocess.Popen[bytes], text: bytes) -> str:
         time.sleep(_POLL_S)
     _kill(process)  # before it is reaped: so long its number is nobody else's
     return printed.decode(errors="replace").strip()
+
+
+def _given(descriptor: int, text: bytes) -> bytes:
+    """What is left of it; nothing where nobody reads any more."""
+    try:
+        return text[os.write(descriptor, text) :]
+    except BlockingIOError:
+        return text
+    except BrokenPipeError:
+        return b""
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,7 @@ from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import Experiment, ExperimentStatus
 from tuner_service.executors import notifying
 from tuner_service.executors.notifying import AT_ONCE, FILE_MARKS, Notifier, NotifyFile, read_notify_file
-from tuner_service.service.notices import Event
+from tuner_service.service.notices import Event, text_of
 
 WRITE = ("sh", "-c", 'cat > "told-$TUNER_EXPERIMENT-$TUNER_EVENT"; echo >> count')
 HANG = ("sh", "-c", "echo $$ >> hanging; sleep 600 & echo $! >> started; sleep 600")
@@ -106,6 +109,49 @@ def test_a_command_that_fails_or_prints_much_or_reads_nothing_is_done_with(
 ) -> None:
     make(words).look([ended()])
     wait_until(lambda: "8f3k2" in marks(tmp_path), LONG_S)
+
+
+@pytest.fixture
+def small_pipes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """As the kernel gives them to a user who has very many. The bytes of each."""
+    size = 4096
+    popen = subprocess.Popen
+
+    def started(*words: Any, **how: Any) -> Any:
+        process = popen(*words, **how)
+        fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, size)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    return size
+
+
+def test_a_command_that_does_not_read_its_text_is_killed_in_time_also_where_the_text_is_more_than_a_pipe_holds(
+    make: MakeNotifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_pipes: int
+) -> None:
+    monkeypatch.setattr(notifying, "COMMAND_TIMEOUT_S", 0.5)
+
+    make(HANG).look([long_ended(2 * small_pipes)])
+    wait_until(lambda: "8f3k2" in marks(tmp_path), LONG_S)
+
+    wait_until(lambda: not left_of(tmp_path), LONG_S)
+
+
+def test_a_command_gets_all_of_a_text_that_is_more_than_a_pipe_holds_also_where_it_prints_nothing(
+    make: MakeNotifier, tmp_path: Path, small_pipes: int
+) -> None:
+    experiment = long_ended(2 * small_pipes)
+    make(("sh", "-c", "exec > told 2>&1; cat")).look([experiment])
+    wait_until(lambda: "8f3k2" in marks(tmp_path), LONG_S)
+
+    assert (tmp_path / "told").read_text() == text_of(Event.END, experiment)
+
+
+def long_ended(size: int) -> Experiment:
+    """What is told of it has more bytes."""
+    experiment = replace(ended(), message="\N{SNOWMAN}" * 1_400, detail="\N{SNOWMAN}" * 1_400)
+    assert len(text_of(Event.END, experiment).encode()) > size
+    return experiment
 
 
 # ── the file ────────────────────────────────────────────────────────────────────────────────────
