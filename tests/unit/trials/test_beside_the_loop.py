@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ import pytest
 from trials.agent import removing
 from trials.agent.agent import Agent
 from trials.agent.home import Home
+from trials.agent.moving import joined
 from trials.agent.moving.checkpoint_store import CheckpointStore
 from trials.agent.moving.storing import StoreThreads
 from trials.agent.sharing import servers as module
@@ -20,6 +23,7 @@ from trials.agent.sharing.requests import Order, Request
 from trials.agent.sharing.servers import FILE_SERVER, FOLDER_DATA, FOLDER_WORK, DataServers
 from trials.processes.identity import identity
 from trials.wire.attempt import AttemptKey
+from trials.wire.limits import LOG_INLINE_BYTES
 from trials.wire.messages import DeleteCheckpoint, RemoveExperiment, Stop
 
 KEY = AttemptKey(experiment_id="exp", number=1, attempt=1)
@@ -27,16 +31,18 @@ STOP = Stop(key=KEY, nonce="n1", grace_s=0.0, reason="stopped")
 REQUEST = Request(nonce="n", factory="f:f", arguments={}, order=Order(block_size=16), memory_bytes=24 << 20, workers=1)
 TURNS = 20
 TIMEOUT_S = 60.0  # of what happens soon
+SOON_S = 5.0  # for what happens at once; it is waited for in vain only where the test fails
 
 
 class Beside:
     """Takes the place of what takes long: it does not end before ``may_end``, and not at all on the event loop."""
 
     def __init__(self, happened: list[str], name: str) -> None:
-        self.may_end = threading.Event()
+        self.may_end, self.has_begun = threading.Event(), threading.Event()
         self._happened, self._name, self._loop = happened, name, threading.get_ident()
 
     def __call__(self, *_: object, **__: object) -> Any:
+        self.has_begun.set()
         if threading.get_ident() == self._loop:
             self._happened.append(f"{self._name} on the loop")
         else:
@@ -203,3 +209,53 @@ def test_the_memory_and_the_logs_of_data_servers_are_looked_at_by_a_thread(
     asyncio.run(scene())
 
     assert happened[:2] == ["logs", "memory"]
+
+
+# ── of a service elsewhere ──────────────────────────────────────────────────────────────────────
+def with_long_logs(home: Home) -> Path:
+    folder = home.attempt_folder(KEY, "n1")
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_bytes(b"x" * (LOG_INLINE_BYTES + 1))
+    return folder
+
+
+def collecting(home: Home) -> Coroutine[Any, Any, object]:
+    return joined.collect_long_logs(home, joined._Wrote(with_long_logs(home), "n1"))
+
+
+def owing(home: Home) -> Coroutine[Any, Any, object]:
+    home.owe_logs("n1", with_long_logs(home))
+    return joined.send_owed_logs(home, now=(home.agent / "owed" / "n1").stat().st_mtime)
+
+
+def giving(home: Home) -> Coroutine[Any, Any, object]:
+    return joined.fetch_secrets(home, ["token"])
+
+
+@pytest.mark.parametrize(
+    ("what", "work"),
+    [("upload", collecting), ("upload", owing), ("fetch", giving)],
+    ids=["logs", "owed logs", "secrets"],
+)
+def test_what_is_sent_to_a_service_that_hangs_or_fetched_from_it_has_a_thread_of_its_own(
+    home: Home, monkeypatch: pytest.MonkeyPatch, what: str, work: Callable[[Home], Coroutine[Any, Any, object]]
+) -> None:
+    """Else a few such trials would keep the agent from all that it does in its threads for the others."""
+    happened: list[str] = []
+    hanging = Beside(happened, what)
+    monkeypatch.setattr(joined, what, hanging)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        working = asyncio.ensure_future(work(home))
+        async with asyncio.timeout(TIMEOUT_S):
+            while not hanging.has_begun.is_set():
+                await asyncio.sleep(0)
+            others = asyncio.ensure_future(asyncio.to_thread(happened.append, "another trial's"))
+            await asyncio.wait([others], timeout=SOON_S)
+            hanging.may_end.set()
+            await asyncio.gather(working, others)
+
+    asyncio.run(scene())
+
+    assert happened == ["another trial's", what]
