@@ -6,7 +6,7 @@ from trials.tasks.cluster import Cluster, Node, WorkspaceType
 from trials.tasks.instance import Instance, current_instance, set_output
 from trials.tasks.ray_session import RaySession
 from trials.tasks.running import NodeStartError, TaskFailedError
-from trials.tasks.session import GroupSession, LocalSession
+from trials.tasks.session import GroupSession, LocalSession, NotGuardedError
 from trials.tasks.task_group import (
     GroupUsedError,
     OutputMissingError,
@@ -27,6 +27,7 @@ __all__ = [
     "LocalSession",
     "Node",
     "NodeStartError",
+    "NotGuardedError",
     "OutputMissingError",
     "RaySession",
     "SetupSteps",

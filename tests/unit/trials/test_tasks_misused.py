@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 import sys
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 
 from tests.task_groups import do_nothing, progress
+from trials import tasks
 from trials.tasks import (
     GroupUsedError,
     LocalSession,
     Node,
+    NotGuardedError,
     SetupSteps,
     Task,
     TaskGroup,
@@ -26,8 +29,10 @@ from trials.tasks import (
     set_output,
 )
 from trials.tasks.__main__ import main
-from trials.tasks.session import NotGuardedError, importing_the_program
+from trials.tasks.session import importing_the_program
 from trials.tasks.steps import plan_of
+
+OF_ITS_PROCESSES = {"OutputTooLargeError"}  # which say it to the session
 
 
 async def awaited() -> None:
@@ -260,3 +265,20 @@ def test_functions_of_the_program_bring_it_along_also_from_the_process_of_a_task
 
     assert plan_of([of_no_file], what="a task").prepare["init_main_from_path"] == program.__file__
     assert "init_main_from_path" not in plan_of([do_nothing], what="a task").prepare
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+def test_each_error_of_the_package_is_in_its_page_and_each_of_the_page_can_be_caught() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "task-groups.md").read_text()
+    table = page.partition("## What the errors mean")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    said = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    of_modules = {
+        name
+        for public in tasks.__all__
+        for name, found in vars(sys.modules[getattr(tasks, public).__module__]).items()
+        if isinstance(found, type) and issubclass(found, Exception) and found.__module__.startswith("trials.tasks")
+    }
+
+    assert said - vars(builtins).keys() == set(filter(lambda name: name.endswith("Error"), tasks.__all__))
+    assert of_modules - said == OF_ITS_PROCESSES
