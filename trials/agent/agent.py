@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from trials.agent.attempts import PARENT_STOPPED, HeldAttempt, keeps_output, load_attempt
+from trials.agent.attempts import NEVER_STARTED, PARENT_STOPPED, HeldAttempt, keeps_output, load_attempt
 from trials.agent.causes import end_without_start
 from trials.agent.devices.node import NodeDevices
 from trials.agent.forks.servers import ForkServers
@@ -48,7 +48,6 @@ SUPERVISOR_GRACE_S = 15.0  # beyond the trial's own grace, before a supervisor t
 REMOVE_TIMEOUT_S = 30.0  # trials of a removed experiment have so long to end
 REMOVED_S = 120.0  # and what is to be removed so long to be, when the agent ends
 NO_ROOM_PAUSE_S = 1.0  # before a supervisor that found the disk full is tried again
-NEVER_STARTED = "it was stopped before it started"
 logger = logging.getLogger(__name__)
 
 

@@ -58,6 +58,7 @@ TEXT_BYTES = 200  # of a word in a record, in characters
 SOCKET_PATH_BYTES = 107
 # Reasons of stops after which nobody wants anything of the attempt.
 UNWANTED = frozenset({"stopped_by_user", "stopped_by_assessor", "not_believed"})
+NEVER_STARTED = "it was stopped before it started"
 PARENT_STOPPED = (
     "the process that follows this trial was stopped (SIGSTOP), so that nobody kept its limits or read its output; "
     "it was continued"

@@ -8,9 +8,16 @@ from tuner_service.cli.output.exit_codes import CommandError, ExitCode, say
 from tuner_service.cli.output.tables import Column, Row, print_rows
 from tuner_service.config import Settings
 
+
+def _status(attempt: Row) -> str:
+    if attempt["waits"]:
+        return "waits to start"
+    return "running" if attempt["alive"] else f"ended ({attempt['cause'] or 'unknown'})"
+
+
 LOCAL_COLUMNS = (
     Column(title="ATTEMPT", text=lambda a: a["id"]),
-    Column(title="STATUS", text=lambda a: "running" if a["alive"] else f"ended ({a['cause'] or 'unknown'})"),
+    Column(title="STATUS", text=_status),
     Column(title="PROCESS", text=lambda a: str(a["pid"] or "-"), right=True),
     Column(title="FOLDER", text=lambda a: a["folder"], width=1_000),
 )
@@ -27,7 +34,9 @@ def stop_local_trials(settings: Settings, reference: str | None) -> int:
     wanted = [
         attempt
         for attempt in list_local(settings.home)
-        if attempt.alive and experiment in {None, attempt.key.experiment_id} and number in {None, attempt.key.number}
+        if (attempt.alive or attempt.waits)
+        and experiment in {None, attempt.key.experiment_id}
+        and number in {None, attempt.key.number}
     ]
     if not wanted:
         what = f"of {reference} " if reference else ""
@@ -35,12 +44,14 @@ def stop_local_trials(settings: Settings, reference: str | None) -> int:
     ended = stop_local(settings.home, {attempt.key for attempt in wanted})
     for attempt in ended:
         say(f"{attempt.key} {_outcome(attempt)}")
-    return ExitCode.FAILURE if any(attempt.alive for attempt in ended) else ExitCode.OK
+    return ExitCode.FAILURE if any(attempt.alive or attempt.waits for attempt in ended) else ExitCode.OK
 
 
 def _outcome(attempt: LocalAttempt) -> str:
     if attempt.unwritten:
         return "has stopped, but how it ended could not be written down yet: if the disk is full, free some"
+    if attempt.waits:
+        return "still waits to start, and could not be stopped: if the disk is full, free some"
     return "still runs" if attempt.alive else "has stopped"
 
 
@@ -52,6 +63,7 @@ def _row(attempt: LocalAttempt) -> Row:
         "number": key.number,
         "attempt": key.attempt,
         "alive": attempt.alive,
+        "waits": attempt.waits,
         "pid": attempt.pid,
         "cause": attempt.cause,
         "folder": str(attempt.folder),

@@ -13,6 +13,8 @@ from tests.integration.trials.fake_service import AgentProcess, FakeService
 from tests.waiting import wait_until
 from trials.agent.forks.servers import WORTH_WAITING_MODULES
 from trials.agent.forks.serving import LEFT_OUT_MAX
+from trials.agent.local import list_local, stop_local
+from trials.wire.attempt import AttemptKey
 
 StartAgent = Callable[..., AgentProcess]
 LOADED = """
@@ -187,6 +189,27 @@ def test_where_too_many_libraries_start_threads_nothing_is_forked_from_them(
 
     assert (output, record.isolation) == ("1\n", "spawn")
     assert f"importing {names[-1]} starts threads" in record.why_spawned
+
+
+def test_while_its_fork_server_imports_a_trial_is_listed_as_one_that_waits_and_can_be_stopped(
+    service: FakeService, start_agent: StartAgent, library: Path
+) -> None:
+    start_agent()
+    go_on = library / "go-on"
+    (library / "slow.py").write_text(f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)")
+    for number in (1, 2):
+        nonce = f"n{number}"
+        environment = {"PYTHONPATH": str(library)}
+        service.launch("print(1)", nonce=nonce, number=number, preload=("slow",), environment=environment)
+    wait_until(lambda: [found.waits for found in list_local(service.home)] == [True, True])
+
+    (stopped,) = stop_local(service.home, {AttemptKey(experiment_id="exp", number=1, attempt=1)})
+    go_on.touch()
+
+    assert (stopped.alive, stopped.waits, stopped.cause) == (False, False, "stopped")
+    assert service.wait_for_exit("n1").exit.cause == "stopped"
+    assert service.wait_for_exit("n2").exit.code == 0
+    assert not (service.folder("n1", number=1) / "stdout.log").exists()
 
 
 def test_pandas_and_pyarrow_are_forked_from(service: FakeService, start_agent: StartAgent) -> None:
