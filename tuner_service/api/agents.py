@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, get_args
@@ -82,6 +82,7 @@ REFUSED_RETRY_S = 1.0  # after which an agent sends reports again that could not
 HELLO_TIMEOUT_S = 10.0
 LAST_WORDS_S = 1.0  # for what waits to be sent when a channel ends; an agent may not read it
 LOGS_AGAIN_S = (1.0, 2.0)  # before what an attempt wrote is written down again; then its end is told without it
+UNDER_WAY_LIMIT = 1_000  # ends with logs and outputs of one agent, that wait to be kept
 LOCATION_LIMIT = 2_000  # characters of where a checkpoint lies; a longer one is not kept
 PROTOCOL_ERROR = 1002  # WebSocket close codes
 GOING_AWAY = 1001
@@ -166,6 +167,7 @@ class _Connection:
         )
         self._welcomed = False
         self._not_understood = 0
+        self._under_way: set[asyncio.Task[None]] = set()
         self._incoming: BlobOffered | None = None
         self._bytes = bytearray()
 
@@ -336,7 +338,7 @@ class _Connection:
             case CheckpointsWanted():
                 self._asked.checkpoints(message)
             case OutputOffered():
-                self._loop.create_task(self._take_output(message)).add_done_callback(_log_failure)
+                self._begin(self._take_output(message))
             case Pong():
                 self._hub.answered(self._channel)
             case NotUnderstood():
@@ -381,11 +383,22 @@ class _Connection:
         )
         logs = logs_in(told.logs) if self._hello.node.is_joined else {}
         if any(logs.values()):
-            self._loop.create_task(self._take_logs(command, logs)).add_done_callback(_log_failure)
+            self._begin(self._take_logs(command, logs))
             return
         self._submit(command)
         if logs:  # that nothing was written need not be there before the end is
-            self._loop.create_task(self._keep_logs(command, logs)).add_done_callback(_log_failure)
+            self._begin(self._keep_logs(command, logs))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Where too much of this agent's is under way already, it connects anew, which says it again."""
+        if len(self._under_way) >= UNDER_WAY_LIMIT:
+            work.close()
+            self._close()
+            return
+        task = self._loop.create_task(work)
+        self._under_way.add(task)
+        for done in (self._under_way.discard, _log_failure):
+            task.add_done_callback(done)
 
     async def _take_logs(self, command: AttemptExited, logs: Mapping[str, bytes]) -> None:
         """What was written is on the disk before the end is told, as far as that can be done: the node may go then."""

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from tests.unit.api.test_agent_channel import Script, a_hello, kinds, welcome
+from trials.wire.attempt import AttemptKey
 from trials.wire.checkpoints import CheckpointsFound, CheckpointsWanted
 from trials.wire.encoding import encode
 from trials.wire.limits import BLOB_CHUNK_BYTES
 from trials.wire.messages import BlobSent, BlobWanted, Message
+from trials.wire.outputs import OutputOffered
 from trials.wire.plain import ProtocolError
-from tuner_service.api import asked_by_agents
+from tuner_service.api import agents, asked_by_agents
 from tuner_service.api.asked_by_agents import WANTED_LIMIT, Asked
 from tuner_service.domain.errors import StorageError, UnavailableError
 
@@ -218,3 +220,21 @@ def test_more_blobs_than_an_agent_asks_for_are_not_taken() -> None:
         asked.close()
 
     asyncio.run(scene())
+
+
+def test_an_agent_that_offers_more_than_is_taken_at_once_connects_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its offers waited in the memory of the service for those before."""
+    monkeypatch.setattr(agents, "UNDER_WAY_LIMIT", 2)
+    taken: list[str] = []
+
+    async def take_output(_: object, offered: OutputOffered) -> None:
+        taken.append(offered.nonce)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(agents._Connection, "_take_output", take_output)
+    key = AttemptKey(experiment_id="e", number=1, attempt=1)
+    agent = Staying(*(OutputOffered(key=key, nonce=nonce, size=0, pieces=()) for nonce in "123"))
+
+    asyncio.run(asyncio.wait_for(agent.talk(a_hello()), 30))
+
+    assert taken == ["1", "2"]
