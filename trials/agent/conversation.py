@@ -27,6 +27,7 @@ from trials.agent.moving.joined import collect_long_logs, short_logs
 from trials.agent.moving.offers import CheckpointOffers, step_of_checkpoint
 from trials.agent.moving.outputs import OutputsCollector
 from trials.agent.spool import Batch, SpoolDamagedError
+from trials.agent.threads import in_own_thread
 from trials.agent.waiting import answered_before_end, saying, within
 from trials.files import is_in_the_way
 from trials.processes.identity import boot_id
@@ -300,7 +301,7 @@ class Conversation:
             is_last = exit_record is not None and not held.devices and held.spool.ends_with(batch)
             if exit_record is not None and is_last and self._is_news("exited", held):
                 # Not waited for the answer to the reports: the service takes an exit only with all of them.
-                last.append(self._exited(held, exit_record, batch.last_sequence))
+                last.append(await self._exited(held, exit_record, batch.last_sequence))
             await self._deliver(held, batch, first=first, last=last)
             if last and held.spool.sequence < batch.last_sequence:
                 self._told.discard(("exited", held.nonce))
@@ -313,7 +314,7 @@ class Conversation:
         if exit_record is not None and self._is_news("exited", held):
             if held.devices:  # said before its end, which gives them on
                 await self._agent.devices.settle(held)
-            first.append(self._exited(held, exit_record, held.spool.sequence))
+            first.append(await self._exited(held, exit_record, held.spool.sequence))
         if first:
             await self._send(*first)
 
@@ -324,10 +325,10 @@ class Conversation:
         if held.devices:
             await self._agent.devices.settle(held)
         await held.spool.count()
-        await self._send(self._exited(held, record, held.spool.last_sequence()))
+        await self._send(await self._exited(held, record, held.spool.last_sequence()))
 
-    def _exited(self, held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
-        logs = short_logs(held) if self._agent.facts.is_joined else {}
+    async def _exited(self, held: HeldAttempt, record: ExitRecord, last_sequence: int) -> Exited:
+        logs = await in_own_thread(short_logs, held) if self._agent.facts.is_joined else {}
         return Exited(key=held.key, nonce=held.nonce, exit=record, last_sequence=last_sequence, logs=logs)
 
     async def _tell_devices(self) -> None:

@@ -85,7 +85,7 @@ async def prepare(
         try:
             if not is_new and read_json(f"{folder}/{FILE_CLAIM}") is None:
                 # Cut off, by a power loss perhaps: then there may be more here than was prepared.
-                remove_tree(folder, ignore_errors=True)
+                await asyncio.to_thread(remove_tree, folder, ignore_errors=True)
                 folder.mkdir(parents=True, exist_ok=True)
             await _prepare_work(home, launch, blobs, folder, cache)
             if launch.spec.checkpoints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -12,19 +13,24 @@ from typing import Any, cast
 
 import pytest
 
-from trials.agent import removing
+from trials.agent import conversation, launching, removing
 from trials.agent.agent import Agent
+from trials.agent.attempts import HeldAttempt
 from trials.agent.home import Home
-from trials.agent.moving import joined
+from trials.agent.moving import blobs, joined
+from trials.agent.moving.blobs import BlobReceiver
 from trials.agent.moving.checkpoint_store import CheckpointStore
+from trials.agent.moving.node_cache import NodeCache
 from trials.agent.moving.storing import StoreThreads
 from trials.agent.sharing import servers as module
 from trials.agent.sharing.requests import Order, Request
 from trials.agent.sharing.servers import FILE_SERVER, FOLDER_DATA, FOLDER_WORK, DataServers
 from trials.processes.identity import identity
 from trials.wire.attempt import AttemptKey
+from trials.wire.launch import LaunchSpec
 from trials.wire.limits import LOG_INLINE_BYTES
-from trials.wire.messages import DeleteCheckpoint, RemoveExperiment, Stop
+from trials.wire.messages import BlobSent, DeleteCheckpoint, Launch, RemoveExperiment, Stop
+from trials.wire.records import ExitCause, ExitRecord
 
 KEY = AttemptKey(experiment_id="exp", number=1, attempt=1)
 STOP = Stop(key=KEY, nonce="n1", grace_s=0.0, reason="stopped")
@@ -211,6 +217,52 @@ def test_the_memory_and_the_logs_of_data_servers_are_looked_at_by_a_thread(
     assert happened[:2] == ["logs", "memory"]
 
 
+def test_older_blobs_are_removed_by_a_thread_once_one_has_come(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among them are whole folders, fetched from a store."""
+    happened: list[str] = []
+    removing_it = Beside(happened, "older ones removed")
+    monkeypatch.setattr(blobs, "remove_oldest", removing_it)
+    data, asked = b"code", asyncio.Event()
+
+    async def ask(_: str) -> None:
+        asked.set()
+
+    async def scene() -> None:
+        receiver = BlobReceiver(home.incoming, ask=ask)
+        getting = asyncio.ensure_future(receiver.get(digest := hashlib.sha256(data).hexdigest()))
+        await asked.wait()
+        receiver.begin(BlobSent(digest=digest, size=len(data)))
+        receiver.feed(data)
+        assert (await getting).read_bytes() == data
+        happened.append("it is there")
+        removing_it.may_end.set()
+        await asyncio.gather(*receiver._tasks)
+
+    asyncio.run(scene())
+
+    assert happened == ["it is there", "older ones removed"]
+
+
+def test_what_a_preparation_that_was_cut_off_has_left_is_removed_by_a_thread(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    removing_it = Beside(happened, "removed")
+    removing_it.may_end.set()
+    monkeypatch.setattr(launching, "remove_tree", removing_it)
+    home.attempt_folder(KEY, "n1").mkdir(parents=True)
+    spec = LaunchSpec(command=("true",), parameters={}, seed=1, objective="loss")
+    launch = Launch(key=KEY, nonce="n1", lineage="l", spec=spec)
+
+    async def scene() -> None:
+        receiver: Any = None
+        await launching.prepare(home, launch, receiver, cache=NodeCache(home.assets, in_use=set))
+
+    asyncio.run(scene())
+
+    assert happened == ["removed"]
+
+
 # ── of a service elsewhere ──────────────────────────────────────────────────────────────────────
 def with_long_logs(home: Home) -> Path:
     folder = home.attempt_folder(KEY, "n1")
@@ -259,3 +311,24 @@ def test_what_is_sent_to_a_service_that_hangs_or_fetched_from_it_has_a_thread_of
     asyncio.run(scene())
 
     assert happened == ["another trial's", what]
+
+
+def test_what_goes_with_the_end_of_an_attempt_is_read_by_a_thread(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    reading = Beside(happened, "read")
+    reading.may_end.set()
+    for place in (conversation, joined):
+        monkeypatch.setattr(place, "short_logs", lambda _: reading() or {"stdout": "", "stderr": ""})
+    held = HeldAttempt(with_long_logs(home), key=KEY, nonce="n1", lineage="l")
+
+    async def scene() -> None:
+        agent = Agent(home)
+        agent.facts.is_joined = True
+        talk = conversation.Conversation(agent, cast("Any", None), agent_id="a", on_welcome=lambda _: None)
+        await talk._exited(held, ExitRecord(cause=ExitCause.EXITED, code=0), 3)
+        await joined.collect_long_logs(home, held)
+        await agent.close()
+
+    asyncio.run(scene())
+
+    assert happened == ["read", "read"]

@@ -74,7 +74,7 @@ def test_the_exit_brings_them_to_a_service_that_shares_no_folder(is_joined: bool
     )
     conversation = Conversation(agent, None, agent_id="a", on_welcome=lambda _: None)  # type: ignore[arg-type]
 
-    told: Any = decode(encode(conversation._exited(a_held(tmp_path, stderr=BYTES), RECORD, 3)))
+    told: Any = decode(encode(asyncio.run(conversation._exited(a_held(tmp_path, stderr=BYTES), RECORD, 3))))
 
     assert (told.last_sequence, told.exit) == (3, RECORD)
     assert told.logs == ({"stdout": "", "stderr": base64.b64encode(BYTES).decode()} if is_joined else {})

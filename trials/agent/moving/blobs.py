@@ -9,10 +9,10 @@ import shutil
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from trials.agent.home import Home, plain_name
 from trials.files import remove_tree
@@ -43,7 +43,7 @@ class BlobReceiver:
         self._folder = folder
         self._ask = ask
         self._waiting: dict[str, asyncio.Future[Path]] = {}
-        self._questions: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_lost = False
         self._current: BlobSent | None = None
         self._file: BinaryIO | None = None
@@ -76,10 +76,13 @@ class BlobReceiver:
         waiting = self._waiting.get(digest)
         if waiting is None:
             waiting = self._waiting[digest] = asyncio.get_running_loop().create_future()
-            question = asyncio.ensure_future(self._put_question(digest, waiting))
-            self._questions.add(question)
-            question.add_done_callback(self._questions.discard)
+            self._begin(self._put_question(digest, waiting))
         return await asyncio.shield(waiting)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _put_question(self, digest: str, waiting: asyncio.Future[Path]) -> None:
         try:
@@ -138,7 +141,7 @@ class BlobReceiver:
         waiting = self._waiting.pop(sent.digest, None)
         if waiting is not None:
             waiting.set_result(path)
-        self.make_room()
+        self._begin(asyncio.to_thread(self.make_room))  # whole folders may go, fetched from a store
 
     def make_room(self) -> None:
         """The oldest beyond those that are kept go, but for what is held. Any thread; never raises."""

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from trials.agent.home import Home
 from trials.agent.moving.blobs import ConnectionLostError
 from trials.agent.rounds import one_round
-from trials.agent.threads import apart
+from trials.agent.threads import apart, in_own_thread
 from trials.files import is_full_disk
 from trials.processes.logs import read_log
 from trials.stores import BrokenOffError, StoreError, clear, fetch, upload
@@ -59,7 +59,8 @@ def short_logs(held: Written) -> dict[str, str]:
     """What the attempt wrote, by stream, in base64: to go with its exit. Long streams are left out.
 
     What each rank wrote comes first, here and before: once the log of all is there, a rank without one has written
-    nothing. With what it used over time, which is never long, where anything was measured.
+    nothing. With what it used over time, which is never long, where anything was measured. It reads, and lists the
+    folder of the attempt, in which a trial may have written anything: for a thread.
     """
     found = {}
     for stream in (*_streams_of_ranks(held.folder)[:RANK_STREAMS_INLINE], *STREAMS):
@@ -75,7 +76,7 @@ async def collect_long_logs(home: Home, held: Written) -> None:
 
     What the service has no room for, or cannot be reached with, is owed: the end of the trial does not wait for it.
     """
-    for stream in _long_streams(held):
+    for stream in await in_own_thread(_long_streams, held):
         for attempt in range(ATTEMPTS):
             try:
                 await apart(_send_log, home, held, stream)
