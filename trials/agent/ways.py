@@ -8,7 +8,6 @@ that others hold is joined, too, by a file in which they write where the service
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import socket
 import ssl
@@ -18,6 +17,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from trials.agent.home import Home
+from trials.files import read_record
 from trials.stores import opened_file
 from trials.wire.addresses import PORTS, address_told, is_loopback, parts_of
 from trials.wire.peers import require_peer
@@ -123,7 +123,7 @@ class ToldWay(HomeWay):
         """Who shows that very certificate is the service, by whatever name or number it is called."""
         if urlsplit(address.url).scheme != "https":
             return None
-        told = json.loads(self._home.service_file.read_bytes()).get("certificate")
+        told = read_record(str(self._home.service_file)).get("certificate")
         if not told:
             return ssl.create_default_context()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -238,7 +238,7 @@ def service_address(home: Home) -> ServiceAddress | None:
     """What service.json says; None when there is none or it is being written."""
     try:
         stat = home.service_file.stat()
-        data = json.loads(home.service_file.read_bytes())
+        data = read_record(str(home.service_file))  # whatever has been put there, a pipe say: it is not waited for
         return ServiceAddress(url=str(data["url"]), pid=int(data["pid"]), stamp=(stat.st_mtime_ns, stat.st_ino))
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -101,7 +101,10 @@ def output_file(name: str) -> str:
 def output_value(kind: str, data: bytes) -> Any:
     """Of the bytes that an output has in this form. ValueError for damaged ones."""
     if kind == "json":
-        return json.loads(data)
+        try:
+            return json.loads(data)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
     if kind != "state":
         raise ValueError(data.decode(errors="replace"))
     from trials.checkpoints.file_format import read_state

@@ -238,7 +238,7 @@ def _read_line(connection: socket.socket) -> dict[str, Any]:
         said += data
     try:
         found = json.loads(said)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConnectionError("it said nothing that is understood") from error
     if not isinstance(found, dict):
         raise ConnectionError("it said nothing that is understood")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from trials.agent.home import Home
-from trials.agent.ways import HomeWay, JoinedWay, ToldWay, Way
+from trials.agent.ways import HomeWay, JoinedWay, ServiceAddress, ToldWay, Way
 from trials.wire.addresses import address_told
 
 NODE, OTHER = "https://a.example:8700", "https://b.example:8700"
@@ -88,3 +89,27 @@ def test_the_agent_of_a_node_that_others_hold_goes_where_they_say_at_any_time(tm
     (home.agent / "token").write_text("t\n")
     assert way.token() == "t"
     assert not JoinedWay((NODE,), token_file=Path("token")).is_told, "its address was given once"
+
+
+@pytest.mark.parametrize("what", ["pipe", "folder", "endless", "deep", "a list"])
+def test_what_lies_in_the_place_of_the_address_and_is_none_names_no_service_and_is_not_waited_for(
+    tmp_path: Path, what: str
+) -> None:
+    """A trial can put anything there."""
+    home = Home(tmp_path)
+    match what:
+        case "pipe":
+            os.mkfifo(home.service_file)
+        case "folder":
+            home.service_file.mkdir()
+        case "endless":
+            home.service_file.symlink_to("/dev/zero")
+        case "deep":
+            home.service_file.write_text("[" * 100_000)
+        case _:
+            home.service_file.write_text("[1]")
+
+    assert HomeWay(home).address() is None
+    assert ToldWay(home).address() is None
+    with pytest.raises((OSError, ValueError)):
+        ToldWay(home).tls(ServiceAddress(url="https://h:1"))

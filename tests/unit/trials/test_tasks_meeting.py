@@ -9,9 +9,11 @@ import socket
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from trials.tasks import meeting
 from trials.tasks.meeting import ENV_KEY, NO_ROOM_PAUSE_S, Meeting, Place, own_variables
 from trials.tasks.running import NodeStartError
 from trials.tasks.shares import Machine
@@ -95,3 +97,11 @@ def test_tasks_get_neither_the_key_of_their_trials_world_nor_its_ranks() -> None
     of_the_trial = {ENV_KEY: "k", "RANK": "1", "MASTER_ADDR": "h"}
 
     assert own_variables({**of_the_trial, "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+def test_an_answer_of_whoever_listens_there_that_is_nested_too_deeply_is_none() -> None:
+    said = iter(b"[" * 10_000 + b"\n")
+    connection: Any = SimpleNamespace(recv=lambda _: bytes([next(said)]))
+
+    with pytest.raises(ConnectionError, match="nothing that is understood"):
+        meeting._read_line(connection)

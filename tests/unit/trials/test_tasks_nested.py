@@ -386,3 +386,11 @@ def test_a_program_is_found_where_it_lies_on_the_node_that_runs_a_plan() -> None
 def test_a_program_without_a_file_has_none_elsewhere_either() -> None:
     sent = {"dir": "/near", "orig_dir": None, "sys_path": [""]}
     assert placed(sent, here="/far", path=["/x"]) == {"dir": "/far", "orig_dir": None, "sys_path": ["/x"]}
+
+
+def test_an_output_of_a_command_that_is_nested_too_deeply_is_a_damaged_one(tmp_path: Path) -> None:
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "w.json").write_text("[" * 100_000)
+
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_output(tmp_path, "w")
