@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from trials.agent.home import Home
 from trials.agent.sharing import servers as module
 from trials.agent.sharing.requests import NotServedError, Order, Request
-from trials.agent.sharing.servers import DataServers
+from trials.agent.sharing.servers import FOLDER_DATA, DataServers
 from trials.agent.supervision.starting import LaunchFailedError
 from trials.processes.detached import EndWatch
 from trials.tasks import nodes
@@ -110,6 +111,31 @@ def test_one_whose_end_cannot_be_watched_is_ended(home: Home, monkeypatch: pytes
         start(home)
 
     assert child.happened == ["killed", "reaped"]
+
+
+def test_servers_that_start_at_once_are_granted_no_more_together_than_there_is(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted: list[int] = []
+
+    async def ask() -> None:
+        servers = DataServers(home, lambda _: home.path, memory_bytes=40 << 20)
+
+        def begun(key: str, _: Request, attempt: object, memory: int) -> None:
+            granted.append(memory)
+            servers._servers[key] = cast("Any", SimpleNamespace(memory_bytes=memory))
+            raise NO_ROOM
+
+        monkeypatch.setattr(servers, "_begun", begun)
+        starts = (servers._start(key, REQUEST, ATTEMPT) for key in "abc")
+        errors = await asyncio.gather(*starts, return_exceptions=True)
+        assert [type(error) for error in errors].count(NotServedError) == 1
+        await servers.close()
+        assert len(list((home.agent / FOLDER_DATA).iterdir())) == 0
+
+    asyncio.run(ask())
+
+    assert granted == [24 << 20, 16 << 20]
 
 
 def test_a_runner_of_tasks_that_cannot_be_started_leaves_no_descriptor(

@@ -168,11 +168,13 @@ class DataServers:
         return self._path.with_name(f"{self._path.stem[:8]}-{key}.d")
 
     async def _start(self, key: str, request: Request, attempt: dict[str, Any]) -> None:
-        granted, folder = self._granted(request.memory_bytes), self._folder / key
+        self._granted(request.memory_bytes)  # else nothing is laid out
+        folder = self._folder / key
         if key in self._clearing:
             await asyncio.wait([self._clearing[key]])
         await asyncio.to_thread(self._lay_out, key, attempt, in_use={*self._servers, *self._starting})
         try:
+            granted = self._granted(request.memory_bytes)  # others may have been started meanwhile
             server, reading = self._begun(key, request, attempt, granted)
         except BaseException:
             self._clear(key, self._remove)
