@@ -275,8 +275,12 @@ class DataServers:
             except OSError as error:  # the next start of the same tries it again, and says so to its trial
                 logger.warning("data_server_not_removed", extra={"key": key, "error": error})
 
-        self._clearing[key] = asyncio.ensure_future(cleared())
-        self._clearing[key].add_done_callback(lambda _: self._clearing.pop(key, None))
+        def ended(task: asyncio.Task[None]) -> None:
+            if self._clearing.get(key) is task:  # and not one that has begun since
+                del self._clearing[key]
+
+        self._clearing[key] = clearing = asyncio.ensure_future(cleared())
+        clearing.add_done_callback(ended)
 
     def _remove_all(self, key: str) -> None:
         self._remove(key)
