@@ -15,7 +15,7 @@ def upgrade() -> None:
     op.add_column("trials", sa.Column("running_since", Number(), nullable=True))
     op.execute(
         "UPDATE trials SET running_since = ("
-        "SELECT a.started_at FROM attempts a WHERE a.experiment_id = trials.experiment_id "
+        "SELECT COALESCE(a.started_at, a.created_at) FROM attempts a WHERE a.experiment_id = trials.experiment_id "
         "AND a.number = trials.number AND a.attempt = trials.attempts AND a.ended_at IS NULL"
         ") WHERE status IN ('running', 'stopping')"
     )

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,9 @@ def test_a_stored_database_of_every_revision_opens_and_goes_on(database: Path, t
         groups = list(store.quota_groups())
 
     assert same(loaded.experiment, stored.EXPERIMENT)
-    assert same(loaded.trials, (stored.RUNNING, stored.FAILED))
+    # Before, a trial did not know since when its attempt runs; that one is not known to have started.
+    since = stored.RUNNING.running_since if database.stem >= "0014" else stored.LIVE.created_at
+    assert same(loaded.trials, (replace(stored.RUNNING, running_since=since), stored.FAILED))
     assert loaded.attempts == (stored.LIVE,)
     assert loaded.checkpoints == (stored.CHECKPOINT,)
     assert loaded.seen_steps == {2: frozenset({1, 2}), 3: frozenset()}
@@ -83,18 +86,22 @@ def test_a_stored_database_of_every_revision_opens_and_goes_on(database: Path, t
     assert sqlite_file.inspect(path) == tables.HEAD_REVISION
 
 
-def test_of_an_attempt_that_goes_on_it_is_known_since_when(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("started", "since"), [(5.5, 5.5), (None, 4.5)], ids=["started", "still to be told started"])
+def test_of_an_attempt_that_goes_on_it_is_known_since_when(tmp_path: Path, started: float | None, since: float) -> None:
     """Revision 0014: before, the running time of a trial was counted on in its first attempt alone."""
     path = a_copy(tmp_path, stored.FOLDER / "0013.db")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE attempts SET started_at = 5.5, ended_at = CASE number WHEN 3 THEN 6.5 END")
+        connection.execute(
+            "UPDATE attempts SET created_at = 4.5, started_at = ?, ended_at = CASE number WHEN 3 THEN 6.5 END",
+            (started,),
+        )
         connection.execute("UPDATE trials SET status = 'running' WHERE number = 3")  # its end waits for its assessor
         connection.commit()
     open_store(path, StillClock()).close()
 
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute("SELECT running_since FROM trials ORDER BY number").fetchall()
-    assert found == [(None,), (5.5,), (None,)]
+    assert found == [(None,), (since,), (None,)]
 
 
 def test_there_is_a_stored_database_of_the_newest_revision() -> None:
