@@ -156,6 +156,7 @@ class Archivist:
         moved = _moved(experiment, archive)
         self.files.require()
         staging = self.assets.store.staging
+        self.assets.store.settle_staging()  # later, it would take away what is staged here
         staging.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = staging / f"{DRAFT}{secrets.token_hex(8)}"
         try:

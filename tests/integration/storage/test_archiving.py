@@ -341,3 +341,21 @@ def test_no_row_of_an_experiment_that_is_gone_is_put_back(database: str | Path, 
         with pytest.raises(StorageError):
             life.store.moved_rows.restore(EXPERIMENT_ID, rows)
         assert rows_of(life.store) == []
+
+
+def test_what_is_archived_first_after_a_start_without_the_store_is_kept(tmp_path: Path) -> None:
+    """What was staged before that start is taken away before the archive is staged there, not with it."""
+    database, stores = tmp_path / "tuner.db", tmp_path / "assets"
+    with a_life(database, tmp_path) as life:
+        fill(life.store, trials=1, reports=2)
+    with a_life(database, tmp_path) as life:
+        stores.touch()  # no folder can be made there
+        life.assets.store.begin()
+        stores.unlink()
+
+        life.ask("archive")
+        assert life.archivist.work()
+
+        archive = life.archive()
+        assert archive is not None
+        assert (archive.phase, archive.message) == (ArchivePhase.ARCHIVED, "")
