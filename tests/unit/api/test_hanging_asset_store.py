@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
+
+import anyio.to_thread
+import pytest
 
 from tests.api_service import a_body, an_api_service
 from tests.asset_trees import a_tree, added
@@ -72,6 +77,35 @@ def test_more_requests_than_threads_that_a_store_keeps_waiting_leave_the_reads_a
     ]
     files = HangingFiles(store._files)
     store._files = files  # type: ignore[assignment]
+    asyncio.run(scene())
+
+
+def test_where_files_lie_is_asked_by_no_thread_that_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `tuner asset add` asks for it, again and again while the store hangs."""
+    gate, calls = threading.Event(), list[Path]()
+
+    def hang(self: Path, **options: Any) -> os.stat_result:
+        if self == staging:
+            calls.append(self)
+            assert gate.wait(60)
+        return real(self, **options)
+
+    async def scene() -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = READING_THREADS
+        late = [asyncio.ensure_future(api.client.ask("GET", "/api/v1/assets/store")) for _ in range(EACH)]
+        try:
+            while not calls:
+                await asyncio.sleep(0)
+            read = await asyncio.wait_for(api.client.ask("GET", "/api/v1/assets"), 30)
+            assert read.status_code == 200
+        finally:
+            gate.set()
+        assert {answer.json()["staging"]["folder"] for answer in await asyncio.gather(*late)} == {str(staging)}
+
+    api = an_api_service()
+    staging, real = api.services.assets.store.staging, Path.stat
+    staging.mkdir(parents=True)
+    monkeypatch.setattr(Path, "stat", hang)
     asyncio.run(scene())
 
 

@@ -150,12 +150,11 @@ def list_assets(
 
 
 @router.get("/store")
-def read_store(services: CurrentServices) -> Response:
+async def read_store(services: CurrentServices) -> Response:
     """Where files lie: a client of the same machine and user may put them there itself, before it adds an asset."""
     store = services.assets.store
     staging: dict[str, Any] | None = None
-    if store.folder is not None and store.staging.is_dir():
-        status = store.staging.stat()
+    if store.folder is not None and (status := await services.assets.threads.run(store.staging_status)) is not None:
         staging = {"folder": str(store.staging), "device": status.st_dev, "inode": status.st_ino}
     folder = None if store.folder is None else str(store.folder)
     return json_response({"folder": folder, "staging": staging, "piece_bytes": PIECE_BYTES})

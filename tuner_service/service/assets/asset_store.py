@@ -22,6 +22,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -183,6 +184,14 @@ class AssetStore:
             self.begin_staging()
         except OSError as error:
             logger.warning("asset_store_unusable", extra={"error": str(error)})
+
+    def staging_status(self) -> os.stat_result | None:
+        """Of the staging folder, by which a client knows that it sees the same one; None where there is none."""
+        try:
+            status = self.staging.stat()
+        except OSError:
+            return None
+        return status if stat.S_ISDIR(status.st_mode) else None
 
     def settle_staging(self) -> None:
         """Before what is staged is believed: begun now where it could not be. OSError where it still cannot be."""
