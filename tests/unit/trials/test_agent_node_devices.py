@@ -13,7 +13,7 @@ import pytest
 
 from trials.agent.devices import node as node_devices
 from trials.agent.devices.node import DeviceUnavailableError, NodeDevices
-from trials.agent.devices.reading import MIB, Reading
+from trials.agent.devices.reading import MIB, Devices, Reading
 from trials.wire.devices import NodeDevice
 from trials.wire.records import ProcessRecord
 
@@ -205,6 +205,37 @@ def test_a_driver_that_hangs_keeps_no_end_and_no_launch_waiting(monkeypatch: pyt
     node.run(work())
 
     assert [states for states, _ in node.told] == [{"g0": "occupied"}, {"g0": "free"}]
+
+
+def test_what_a_driver_answers_late_is_looked_at_once_more_before_a_device_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever took the device meanwhile is not in an answer to what was asked before."""
+    node, source = Node(), Hanging(WELL, WELL, STRANGER)
+    node.source = source
+    answered = threading.Event()
+    read = Devices.states
+
+    def states(self: Devices, **asked: Any) -> tuple[NodeDevice, ...]:
+        try:
+            return read(self, **asked)
+        finally:
+            answered.set()
+
+    async def work() -> None:
+        monkeypatch.setattr(Devices, "states", states)
+        source.gate.clear()
+        monkeypatch.setattr(node_devices, "READ_LIMIT_S", 0.0)
+        await node.devices.refresh()
+        source.gate.set()
+        async with asyncio.timeout(30):
+            while not answered.is_set() or (reading := node.devices._under_way) is None or not reading.done():
+                await asyncio.sleep(0)
+            monkeypatch.setattr(node_devices, "READ_LIMIT_S", 30.0)
+            with pytest.raises(DeviceUnavailableError, match="in use by another program"):
+                await node.devices.wait_until_free(["g0"])
+
+    node.run(work())
 
 
 def test_an_agent_whose_driver_hangs_from_the_beginning_begins_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:

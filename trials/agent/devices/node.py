@@ -140,10 +140,11 @@ class NodeDevices:
             pids = {holder.nonce: _pids_of(holder) for holder in holders}
             own = {pid for found in pids.values() for pid in found}
             given = {uuid for holder in holders for uuid in holder.devices}
-            if self._under_way is None:
+            is_new = self._under_way is None or self._under_way.done()  # what was answered late is how things were
+            if self._under_way is None or is_new:
                 self._under_way = asyncio.ensure_future(in_own_thread(devices.states, own_pids=own, given=given))
             limit_s = READ_LIMIT_S if limit_s is None else limit_s
-            await asyncio.wait([self._under_way], timeout=0 if self._hangs else limit_s)
+            await asyncio.wait([self._under_way], timeout=limit_s if is_new or not self._hangs else 0)
             if not self._under_way.done():
                 if not self._hangs:
                     logger.error("driver_does_not_answer", extra={"after_s": limit_s})
