@@ -38,6 +38,9 @@ class Service:
             raise answer
         return a_view(answer)
 
+    def readiness(self) -> dict[str, Any]:
+        return {"parts": {}}
+
     def another(self) -> Service:
         raise UnreachableError("no events here")
 

@@ -21,6 +21,7 @@ from tuner_service.cli.output.tables import (
     parameters_text,
     sparkline,
 )
+from tuner_service.cli.output.trouble import troubles_in
 from tuner_service.client import Client, UnreachableError
 from tuner_service.domain.wording import counted
 
@@ -141,12 +142,13 @@ def follow(
 
 
 def _followed(service: LastingService, experiment_id: str, progress: Progress, deadline: float | None) -> ExitCode:
-    first_failure = FirstFailure(experiment_id)
+    first_failure, trouble = FirstFailure(experiment_id), Trouble(progress)
     view = service.call(_view_of(experiment_id))
     with Heard(service.another, experiment_id) as heard:
         while not has_come_to_rest(view):
             progress.show(view)
             first_failure.look(service, view)
+            trouble.look(service, view)
             wait_s = QUIET_S if heard.hears else progress.interval_s
             if deadline is not None:
                 wait_s = min(wait_s, deadline - time.monotonic())
@@ -183,6 +185,29 @@ class FirstFailure:
             text = failure_text(service.call(lambda client: client.trial(self.experiment_id, number)))
             self._said = True
             say(text)
+
+
+@dataclass
+class Trouble:
+    """Says why nothing comes of a search any more, where that is because of the service: once for each reason."""
+
+    progress: Progress
+    _counts: dict[str, int] | None = None
+    _since: float = 0.0
+    _said: list[str] = field(default_factory=list)
+
+    def look(self, service: LastingService, view: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if view["counts"] != self._counts:
+            self._counts, self._since = view["counts"], now
+        if now - self._since < QUIET_S:
+            return
+        self._since = now
+        found = troubles_in(service.call(lambda client: client.readiness()))
+        if fresh := [text for text in found if text not in self._said]:
+            self.progress.finish()
+            say("\n".join(f"careful: {text}" for text in fresh))
+        self._said = found
 
 
 def failure_text(trial: dict[str, Any]) -> str:

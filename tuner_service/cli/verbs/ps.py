@@ -20,6 +20,7 @@ from tuner_service.cli.output.tables import (
     number_text,
     print_rows,
 )
+from tuner_service.cli.output.trouble import troubles_in
 from tuner_service.cli.typed import given
 from tuner_service.cli.verbs.agent import LOCAL_AGENT, NODE_PREFIX
 from tuner_service.client import Client
@@ -141,8 +142,9 @@ def _said(node: Row) -> Row:
 
 
 def _print(client: Client, arguments: argparse.Namespace) -> None:
-    for warning in client.readiness().get("warnings", {}).values():
-        say(f"careful: {warning}")
+    readiness = client.readiness()
+    for text in (*troubles_in(readiness), *readiness.get("warnings", {}).values()):
+        say(f"careful: {text}")
     if arguments.devices:
         print_rows(client.devices(), output=arguments.output, columns=DEVICE_COLUMNS)
         return
