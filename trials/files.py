@@ -243,9 +243,10 @@ def remove_tree(
         shutil.rmtree(path, onerror=note)
     except RecursionError:
         is_too_deep = True
-    except OSError:
-        if not is_too_deep:
+    except OSError as error:  # the second: what ``onerror`` would have done with a name for which a path has no room
+        if not is_too_deep and error.errno != errno.ENAMETOOLONG:
             raise
+        is_too_deep = True
     if not is_too_deep:
         return
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 import resource
 import shutil
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ from trials.agent.sharing.servers import FOLDER_DATA, DataServers
 from trials.files import remove_tree
 from trials.processes.control_groups import ControlGroup
 from trials.wire.files import FOLDER_RESTORE, FOLDER_WORK
+
+NOBODY = 65_534
 
 
 @contextmanager
@@ -81,6 +85,38 @@ def test_a_deep_folder_that_nobody_may_write_into_is_removed(tmp_path: Path) -> 
     remove_whatever(tmp_path / "f")
 
     assert not (tmp_path / "f").exists()
+
+
+@contextmanager
+def without_roots_rights() -> Iterator[None]:
+    """This thread may not do with files what their modes forbid, also where root runs the tests."""
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(NOBODY if os.geteuid() == 0 else os.geteuid())
+    try:
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+
+
+@pytest.mark.parametrize("levels", [10, 20, 300])
+def test_folders_that_nobody_may_write_into_are_removed_where_a_path_has_no_room_for_their_names(
+    levels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+    with without_roots_rights():
+        deepen(Path("f"), levels, level_name="d" * 250)
+        here = os.open("f", os.O_RDONLY)
+        for _ in range(levels):
+            here, above = os.open("d" * 250, os.O_RDONLY, dir_fd=here), here
+            os.close(above)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.fchmod(here, 0o500)
+        os.close(here)
+
+        remove_whatever(Path("f"))
+
+    assert not Path("f").exists()
 
 
 def test_an_attempt_that_has_deep_folders_is_tidied_and_its_experiment_removed(tmp_path: Path) -> None:
