@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tuner_service.config import Settings
@@ -21,6 +23,11 @@ OWN_FILES = (
     "asset-owner", "notified.json", "notify.toml", "open.html", "port", "service.json", "service.lock", "service.log",
     "token", "token-read-only",
 )  # fmt: skip
+# Of these a person may have one there, too. What in them is the service's goes by names of its own.
+SHARED_FOLDERS = {
+    "assets": re.compile("files|assets|leases|collecting|owners|incoming"),
+    "checkpoints": re.compile(r"\.?[0-9a-f]{64}(\..*)?"),
+}
 OWN_PREFIXES = ("tuner.db", "token.", "token-read-only.", "service.")  # with the files beside a database, and drafts
 
 logger = logging.getLogger(__name__)
@@ -32,20 +39,34 @@ def make_private(home: Path) -> int:
     The folder itself is closed where nothing but the service's own lies in it. What belongs to another user stays.
     """
     home.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    closed = _close_own(home, _is_own, shared=SHARED_FOLDERS)
+    if closed:
+        logger.warning("home_closed_to_others", extra={"home": str(home), "entries": closed})
+    return closed
+
+
+def _close_own(folder: Path, is_own: Callable[[str], object], *, shared: Mapping[str, re.Pattern[str]]) -> int:
+    """How many entries were open; ``folder`` itself is closed where nothing else lies in it.
+
+    ``shared``: the names of folders of which only what matches is its own.
+    """
     closed = 0
-    own = [entry for entry in os.scandir(home) if _is_own(entry.name)]
-    if len(own) == len(list(home.iterdir())):
-        closed += _close(home)
+    found = list(os.scandir(folder))
+    own = [entry for entry in found if is_own(entry.name)]
+    if len(own) == len(found):
+        closed += _close(folder)
     for entry in own:
         if entry.is_symlink():
+            continue
+        if entry.name in shared and entry.is_dir() and entry.stat().st_mode & OPEN_TO_OTHERS:
+            with suppress(PermissionError):  # it is somebody else's
+                closed += _close_own(Path(entry.path), shared[entry.name].fullmatch, shared={})
             continue
         was_open = _close(Path(entry.path))
         closed += was_open
         # Nobody gets below a closed folder: only one that was open has to be looked through.
         if was_open and entry.is_dir(follow_symlinks=False):
             closed += sum(map(_close, _below(Path(entry.path))))
-    if closed:
-        logger.warning("home_closed_to_others", extra={"home": str(home), "entries": closed})
     return closed
 
 

@@ -37,3 +37,16 @@ def test_a_checkpoint_that_a_trial_saves_meanwhile_stays(tmp_path: Path, monkeyp
     found = [garbage.where for garbage in find_files(tmp_path, NEEDED) if garbage.what == "checkpoint"]
 
     assert found == [str(home.checkpoints / OLD)]
+
+
+def test_what_a_person_has_in_a_folder_called_checkpoints_or_workers_is_no_garbage(tmp_path: Path) -> None:
+    """A home may be the folder of a project: that in which its database lies."""
+    home = Home(tmp_path)
+    (home.checkpoints / "run1").mkdir(parents=True)
+    (tmp_path / "workers" / "code" / "mine").mkdir(parents=True)
+    for name in ("best_model.pt", "abcdef.pt", OLD, f".{OLD}.17.tmp"):
+        (home.checkpoints / name).touch()
+
+    found = {garbage.where for garbage in find_files(tmp_path, NEEDED)}
+
+    assert found == {str(home.checkpoints / name) for name in (OLD, f".{OLD}.17.tmp")}

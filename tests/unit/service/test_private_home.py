@@ -46,7 +46,7 @@ def test_a_home_that_an_earlier_version_left_open_is_closed_to_its_last_file(
 
 def test_all_that_a_service_and_its_commands_leave_in_a_home_is_the_services(tmp_path: Path) -> None:
     home = an_open_home(tmp_path)
-    names = ("port", "open.html", "notified.json", "assets/sha256/ab", "ray/token")
+    names = ("port", "open.html", "notified.json", "assets/files/ab/abcd", "assets/assets/l/d", "ray/token")
     for name in names:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("x")
@@ -84,6 +84,23 @@ def test_a_folder_that_holds_other_things_too_stays_as_it_is_and_so_do_they(tmp_
     found = modes(home)
     assert (found["."], found["thesis"], found["thesis/page.tex"]) == (0o755, 0o755, 0o644)
     assert (found["attempts"], found["tuner.db-wal"]) == (0o700, 0o600)
+
+
+def test_what_a_person_has_in_a_folder_called_as_one_of_the_services_stays_as_it_is(tmp_path: Path) -> None:
+    """A home may be the folder of a project: that in which its database lies."""
+    home = an_open_home(tmp_path)
+    own, large = ["assets/css/site.css", "checkpoints/best/model.pt"], f"checkpoints/{'a' * 64}"
+    for name in (*own, large, "assets/files/ab/abcd"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("x")
+        for path in (home / name, (home / name).parent, (home / name).parent.parent):
+            path.chmod(0o755)
+
+    make_private(home)
+
+    found = modes(home)
+    assert {found[name] for name in (*own, "assets", "assets/css", "checkpoints", "checkpoints/best")} == {0o755}
+    assert {found[name] for name in (large, "assets/files", "assets/files/ab", "assets/files/ab/abcd")} == {0o700}
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Files under a home folder that nothing needs.
 
 Whatever cannot be told for sure is kept: an attempt of another database, one that still runs, a folder that is not
-understood.
+understood. A home may be a folder of a person's, who has ``checkpoints`` there, too: what has no name that a service
+or an agent gives is left alone.
 """
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,13 +16,14 @@ from pathlib import Path
 
 from trials.agent.attempts import load_attempt
 from trials.agent.home import Home, remove_whatever
-from trials.stores import matching
+from trials.stores import is_draft, matching
 from trials.wire.files import FILE_SPOOL, FOLDER_CHECKPOINTS
 from trials.wire.remote_files import CHECKPOINTS, LOGS
 from tuner_service.executors.local import agent_is_alive
 from tuner_service.service.node_files import RECEIVED, lineages_of
 
 DIGEST_PREFIX = 12  # characters of a digest in the name of an attempt's checkpoint
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ def _checkpoints(home: Home, needed: Needed, gone: list[Path]) -> Iterator[Garba
             kept.add(path.name.removesuffix(".ckpt").rpartition("-")[2])
     for path in shared:
         digest = path.name.partition(".")[0]
+        if not (_DIGEST.fullmatch(digest) or is_draft(path)):
+            continue
         if digest not in needed.checkpoints and digest[:DIGEST_PREFIX] not in kept:
             yield _found("checkpoint", path, why="no checkpoint of any experiment has these bytes")
 
@@ -113,7 +118,7 @@ def _caches(home: Home, needed: Needed) -> Iterator[Garbage]:
             yield _found("received blob", path, why="no launch is under way")
     for folder in folders:
         for path in _folders(folder):
-            if path.name not in needed.code:
+            if path.name not in needed.code and _DIGEST.match(path.name):
                 yield _found("unpacked code", path, why="no experiment that goes on runs it")
 
 
