@@ -91,9 +91,12 @@ def running_core(
     """
     make_private(settings.home)
     with contextlib.ExitStack() as stack:
-        read_or_make_token(settings.agent_token_file)
         executor = LocalExecutor(
-            home=settings.home, service_file=settings.service_file, log_format=settings.log_format, umask=umask
+            home=settings.home,
+            service_file=settings.service_file,
+            log_format=settings.log_format,
+            umask=umask,
+            token=read_or_make_token(settings.agent_token_file),
         )
         stack.callback(executor.close)
         if waits is None and settings.executor.has_local:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trials.files import create_once
 from trials.wire.sockets import WAKE_CONNECT, wake_socket_path
 from trials.wire.variables import with_path
 
@@ -63,6 +64,7 @@ class LocalExecutor:
     service_file: Path
     log_format: str = "auto"  # of the agent and what it starts
     umask: int | None = None  # of trials; None: this process's own
+    token: str = ""  # of the agent; written anew where its file was removed while the service runs
     _agent: subprocess.Popen[bytes] | None = None
     _closing: bool = False
     _wake: int = field(default_factory=lambda: os.eventfd(0))
@@ -185,6 +187,8 @@ class LocalExecutor:
         command += ["--log-format", self.log_format, "--service-pid", str(os.getpid())]
         if self.umask is not None:
             command += ["--umask", f"{self.umask:03o}"]
+        if self.token and not (folder / "token").exists():  # where it is, a full disk keeps no agent from starting
+            create_once(str(folder / "token"), f"{self.token}\n".encode())
         with (folder / "agent.out").open("ab") as output:
             return subprocess.Popen(
                 [*command, "--service-file", str(self.service_file)],

@@ -15,7 +15,7 @@ from tuner_service.service.views import View, moment
 TROUBLE, READY, DRAINING, DRAINED, AWAY = "in_trouble", "ready", "draining", "drained", "away"
 AWAY_SAYS = (
     "it is not connected; its trials run on there, as far as that can be known. Where it is gone for good, "
-    "`tuner agent rm NAME --force` lets them go on elsewhere"
+    "`tuner agent rm {name} --force` lets them go on elsewhere"
 )
 
 
@@ -37,7 +37,14 @@ def _away_view(name: str, trials: Sequence[str]) -> View:
         ("pid", "cpus", "memory_bytes", "devices"), 0
     )
     more = {"labels": {}, "joined": False, "notes": [], "clock_ahead_s": 0.0, "free_bytes": None, "connected_at": None}
-    return {"id": name, **nothing, **more, "state": AWAY, "message": AWAY_SAYS, "trials": list(trials)}
+    return {
+        "id": name,
+        **nothing,
+        **more,
+        "state": AWAY,
+        "message": AWAY_SAYS.format(name=name),
+        "trials": list(trials),
+    }
 
 
 def _state(node: NodeFacts, trials: Sequence[str]) -> str:

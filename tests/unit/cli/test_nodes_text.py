@@ -71,6 +71,7 @@ def test_doctor_says_of_nodes_which_are_connected_and_what_is_wrong_with_the_oth
         findings = [finding for finding in doctor._parts(service) if finding.check == "agent"]
         return [(finding.state, finding.detail.partition(";")[0]) for finding in findings]
 
+    assert "`tuner agent rm gpu-7 --force`" in away[0]["message"]
     assert found([local]) == [("ok", "local on head, process 7")]
     assert found([local, full, *away]) == [
         ("ok", "local on head, process 7, gpu-8 on gpu8, process 9"),
