@@ -15,7 +15,6 @@ import secrets
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REMOVALS_END_S = 3.0  # for what nodes have sent of experiments that were just deleted; the rest is for `tuner gc`
+ASSET_STORE_S = 10.0  # for the folder of assets to answer at the start; then it is gone on without
 COLLECT_AFTER = 50_000  # new objects; by default 700, some ten times for each batch of reports
 
 logger = logging.getLogger(__name__)
@@ -418,24 +418,12 @@ def _archivist(settings: Settings, core: Core, assets: Assets) -> Archivist:
 
 def _open_assets(settings: Settings, core: Core) -> Assets:
     """The service works where their store does not: experiments without assets need none."""
-    from trials.stores import StoreError
     from tuner_service.service.assets.asset_store import AssetStore
     from tuner_service.service.assets.catalogue import Assets
 
     rows = core.store.assets
     store = AssetStore.of(settings, rows.lineage)
-    store.begin()
-
-    def own() -> None:
-        try:
-            store.own(list(rows.asset_ids()))
-        except StoreError as error:
-            logger.warning("asset_store_unusable", extra={"error": str(error)})
-
-    if store.folder is not None:
-        own()
-    else:  # it may take long to be reached
-        threading.Thread(target=own, name="asset-store", daemon=True).start()
+    store.open(list(rows.asset_ids()), wait_s=ASSET_STORE_S)
     return Assets(store, rows, core.clock)
 
 

@@ -178,12 +178,36 @@ class AssetStore:
     def remove_file(self, digest: str) -> None:
         self._files.remove(file_name(digest))
 
+    def open(self, asset_ids: list[AssetId], *, wait_s: float) -> None:
+        """At the start of a service: ``begin`` and ``own``, in a thread. A folder is waited for, so long at most.
+
+        Whoever comes meanwhile waits for the first of them, and nobody for the other.
+        """
+        if self.folder is None:
+            self.begin()  # in the home
+
+        def work() -> None:
+            if self.folder is not None:
+                self.begin()
+            try:
+                self.own(asset_ids)
+            except StoreError as error:
+                logger.warning("asset_store_unusable", extra={"error": str(error)})
+
+        opening = threading.Thread(target=work, name="asset-store", daemon=True)
+        opening.start()
+        if self.folder is not None:  # behind a URL, it may take long to be reached
+            opening.join(wait_s)
+            if opening.is_alive():
+                logger.warning("asset_store_unusable", extra={"error": f"no answer of {self.root} for {wait_s:g} s"})
+
     def begin(self) -> None:
         """At the start of a service. Of a store that cannot be used then, the staging begins when something comes."""
-        try:
-            self.begin_staging()
-        except OSError as error:
-            logger.warning("asset_store_unusable", extra={"error": str(error)})
+        with self._settling:  # who comes while it hangs waits for it
+            try:
+                self.begin_staging()
+            except OSError as error:
+                logger.warning("asset_store_unusable", extra={"error": str(error)})
 
     def staging_status(self) -> os.stat_result | None:
         """Of the staging folder, by which a client knows that it sees the same one; None where there is none."""
