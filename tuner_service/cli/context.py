@@ -13,6 +13,7 @@ from tuner_service.cli.output.exit_codes import CommandError, ExitCode
 from tuner_service.client import Client, ProblemError
 from tuner_service.config import SETTINGS, Settings, resolve_settings
 from tuner_service.local_service import require_service
+from tuner_service.service.private import looks_like_a_home
 
 LAST = "@last"
 MAX_NAMED = 5  # candidates that an error names
@@ -32,7 +33,7 @@ def home_around(file: Path) -> Path:
     """The home of a database file that was copied somewhere: its folder if it looks like one, else one beside it."""
     if os.path.isdir(file):  # noqa: PTH112  # False also where it may not be looked at
         raise CommandError(f"--db names a database file, not the folder {file}", ExitCode.USAGE)
-    if file.name == "tuner.db":
+    if file.name == "tuner.db" and looks_like_a_home(file.parent):
         return file.parent
     return file.with_name(f"{file.stem}-home")
 

@@ -28,6 +28,7 @@ SHARED_FOLDERS = {
     "assets": re.compile("files|assets|leases|collecting|owners|incoming"),
     "checkpoints": re.compile(r"\.?[0-9a-f]{64}(\..*)?"),
 }
+USED_HOME = {"service.lock", "token"}  # are in every home in which a service was
 OWN_PREFIXES = ("tuner.db", "token.", "token-read-only.", "service.")  # with the files beside a database, and drafts
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,19 @@ def make_private(home: Path) -> int:
     if closed:
         logger.warning("home_closed_to_others", extra={"home": str(home), "entries": closed})
     return closed
+
+
+def looks_like_a_home(folder: Path) -> bool:
+    """Whether it was one before, or nothing lies there but what a home has.
+
+    In a home, a service and its agent remove what is not needed any more: the folder of a project is none, which may
+    have ``agent/`` or ``checkpoints/`` of its own.
+    """
+    try:
+        names = {entry.name for entry in os.scandir(folder)}
+    except OSError:  # whoever uses it says why it cannot be
+        return True
+    return names >= USED_HOME or all(map(_is_own, names))
 
 
 def _close_own(folder: Path, is_own: Callable[[str], object], *, shared: Mapping[str, re.Pattern[str]]) -> int:
