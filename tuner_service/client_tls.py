@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from trials.wire.certificates import known_by
 from tuner_service.config import Settings
 from tuner_service.domain.errors import Fault, InputError
 
@@ -26,7 +27,7 @@ def context_of(settings: Settings) -> Callable[[], ssl.SSLContext]:
         import ssl
 
         try:
-            return ssl.create_default_context(cafile=settings.ca or None)
+            return known_by(settings.ca or None)
         except OSError as exc:
             why = exc.strerror if exc.errno and not isinstance(exc, ssl.SSLError) else "it is no PEM file of them"
             message = f"{settings.origins['ca']}: {settings.ca} holds no certificates: {why}"

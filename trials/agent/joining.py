@@ -14,6 +14,7 @@ from pathlib import Path
 from trials.agent import bounds
 from trials.agent.home import Home
 from trials.agent.ways import JoinedWay, TokenFileError, ToldWay, join_fault, token_in
+from trials.wire.certificates import known_by
 from trials.wire.nodes import LABEL, LABELS_LIMIT
 
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([kmgt]?)(i?)b?")
@@ -76,7 +77,7 @@ def join_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Joi
 def _no_certificates(file: Path) -> str | None:
     """Why nobody can be known by what is in the file; None where somebody can."""
     try:
-        ssl.create_default_context(cafile=str(file))
+        known_by(str(file))
     except ssl.SSLError:
         return "it holds no certificates in PEM"
     except OSError as error:

@@ -20,6 +20,7 @@ from trials.agent.home import Home
 from trials.files import read_record
 from trials.stores import opened_file
 from trials.wire.addresses import PORTS, address_told, is_loopback, parts_of
+from trials.wire.certificates import known_by
 from trials.wire.peers import require_peer
 from trials.wire.plain import ProtocolError
 
@@ -157,7 +158,7 @@ class JoinedWay:
     def tls(self, address: ServiceAddress) -> ssl.SSLContext | None:
         if urlsplit(address.url).scheme != "https":
             return None
-        return ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
+        return known_by(None if self.ca is None else str(self.ca))
 
     def opened(self, address: ServiceAddress) -> socket.socket:
         return _connected_to(address)

@@ -26,6 +26,7 @@ from tests.certificates import Pair, a_ca, a_certificate, openssl
 from tests.command_line import CommandLine, command_line
 from tests.unit.api.test_api_access import routes, table
 from tests.waiting import wait_until
+from trials.wire.certificates import known_by
 from tuner_service import connect
 from tuner_service.api.auth import ROLES, SIGN_IN, Access
 from tuner_service.api.standby import StandbyApp, StandbyServer
@@ -125,7 +126,7 @@ def test_agents_are_let_in_by_their_own_tokens_and_hung_up_on_when_these_are_rev
 
 async def agents_are_let_in_and_hung_up_on(tuner: SecureLine, ca: Path) -> None:
     """With the client that agents have: one whose threads read and write a TLS connection at once loses requests."""
-    tls = ssl.create_default_context(cafile=ca)
+    tls = known_by(str(ca))
     tokens = {name: tuner.run("token", "add", name, "--role", "agent").strip() for name in ("a", "b", "c")}
     tokens["d"] = tuner.run("token", "add", "d", "--role", "agent", "--expires", "5s").strip()
     tokens["operator"] = tuner.run("token", "add", "operator", "--role", "operator").strip()
@@ -185,7 +186,7 @@ def test_every_route_answers_those_tokens_that_it_is_for(
 ) -> None:
     with serving(tmp_path, certificates[1] if is_secure else None) as api:
         parts = urlsplit(json.loads((tmp_path / "service.json").read_text())["url"])
-        tls = ssl.create_default_context(cafile=certificates[0].cert)
+        tls = known_by(str(certificates[0].cert))
         kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         more = {"context": tls} if is_secure else {}
         wrong = []
