@@ -23,7 +23,7 @@ from tuner_service.dispatcher.changes import (
     StoredSnapshot,
     Touched,
 )
-from tuner_service.dispatcher.items import MetricsReported, Queue, QueueItem
+from tuner_service.dispatcher.items import EncodedJson, MetricsReported, Queue, QueueItem
 from tuner_service.dispatcher.limits import ASSESSOR_REPORTS_LIMIT
 from tuner_service.dispatcher.step import report_count
 from tuner_service.domain.errors import StorageError
@@ -265,7 +265,7 @@ class MemoryStore:
         for line in changes.journal:
             if line.experiment_id not in gone:
                 rows = self._rows[line.experiment_id]
-                rows.journal[line.line] = line
+                rows.journal[line.line] = replace(line, payload=_as_stored(line.payload))
                 for queue in line.queues:
                     rows.routed[queue].append(line.line)
         for skipped in changes.skipped_lines:
@@ -545,6 +545,10 @@ def _trial_metric(m: MetricRow) -> TrialMetric:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise StorageError(message)
+
+
+def _as_stored(payload: Mapping[str, object]) -> dict[str, object]:
+    return {name: json.loads(value) if isinstance(value, EncodedJson) else value for name, value in payload.items()}
 
 
 def _place(checkpoint: Checkpoint) -> tuple[int, int, int]:

@@ -24,6 +24,7 @@ from tests.simulation.recording import Restart, Step
 from trials.wire.messages import DeleteCheckpoint
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher import importing
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
 from tuner_service.dispatcher.state import ExperimentState
@@ -334,7 +335,7 @@ def a_live_change(world: World, experiment: Experiment) -> c.LiveChange:
             outcome = TrialOutcome(
                 number=0, status=TrialStatus.SUCCEEDED, parameters=parameters, value=rng.random(), source="imported"
             )
-            return c.OutcomesImported(outcomes=(outcome,) * rng.randint(1, 3), **names)
+            return c.OutcomesImported(lines=tuple(importing.lines_of((outcome,) * rng.randint(1, 3))), **names)
         case 3:
             space = {"lr": {"_type": "loguniform", "_value": [0.0001, rng.choice((0.01, 0.1, 1.0))]}}
             return c.SearchSpaceChanged(search_space=space, **names)

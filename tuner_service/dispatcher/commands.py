@@ -20,12 +20,12 @@ from trials.wire.records import (
     ProcessRecord,
     StopToldRecord,
 )
-from tuner_service.dispatcher.items import AlgorithmFault, Answer, MetricsReported, Queue
+from tuner_service.dispatcher.items import AlgorithmFault, Answer, ImportedLine, MetricsReported, Queue
 from tuner_service.domain.archives import ArchivePhase
 from tuner_service.domain.assets import AssetId
 from tuner_service.domain.experiment import Budget, CodeOrigin, ExperimentId, ExperimentSpec
 from tuner_service.domain.resources import Device, QuotaGroup
-from tuner_service.domain.trial import Checkpoint, Parameters, TrialOutcome, TrialOutput
+from tuner_service.domain.trial import Checkpoint, Parameters, TrialOutput
 
 
 # ── from people; ``by``: the name of who asked for it, where it is known ─────────────────────────
@@ -42,7 +42,7 @@ class ExperimentCreated:
     at: float
     experiment_id: ExperimentId
     spec: ExperimentSpec
-    known: tuple[TrialOutcome, ...] = ()  # results of earlier experiments, which its algorithms begin with
+    known: tuple[ImportedLine, ...] = ()  # results of earlier experiments, which its algorithms begin with
     code: bytes | None = None  # gzip tar whose SHA-256 is spec.trial.code_digest
     idempotency: IdempotencyKey | None = None
     note: str = ""
@@ -189,7 +189,7 @@ class OutcomesImported:
 
     at: float
     experiment_id: ExperimentId
-    outcomes: tuple[TrialOutcome, ...]
+    lines: tuple[ImportedLine, ...]  # as ``importing.lines_of`` makes them
     by: str = ""
 
 

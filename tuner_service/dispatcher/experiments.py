@@ -75,8 +75,7 @@ def create(step: Step, command: ExperimentCreated) -> None:
             experiment_id=xs.id, line=xs.experiment.next_line - 1, search_space=spec.search_space, at=step.at
         )
     )
-    if command.known:
-        importing.put(step, xs, command.known)
+    importing.put(step, xs, command.known)
     algorithms.start_worker(step, xs)
 
 

@@ -18,6 +18,20 @@ class Queue(StrEnum):
     ASSESSOR = "assessor"
 
 
+class EncodedJson(str):
+    """A value in the payload of a journal line that is JSON already: what is stored has it as it stands here."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedLine:
+    """Results from elsewhere that will stand on one line of the journal, and how the row of that line has them."""
+
+    outcomes: tuple[TrialOutcome, ...]
+    encoded: EncodedJson
+
+
 # ── items ───────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionRequested:

@@ -5,7 +5,7 @@ QUEUE_WARNING_LENGTH = 20  # a longer queue is reported with its depth, once unt
 TUNER_QUEUE_LIMIT = 1_000  # lines; beyond it people's trials, results and spaces are refused
 ADDED_TRIALS_LIMIT = 1_000  # waiting trials of an experiment; beyond it no more are added
 IMPORTED_OUTCOMES_LIMIT = 10_000  # in one request; more are refused
-IMPORTED_LINE_BYTES = 8 * 2**20  # as a worker is sent them, on one line of the journal; then another one begins
+IMPORTED_LINE_BYTES = 2**20  # on one line of the journal; then another one begins. Nobody else runs while it is encoded
 FURTHER_PARAMETERS_LIMIT = 1_000  # of one trial; then its script is told that there are no more
 ASSESSOR_QUEUE_LIMIT = 1_000  # lines with reports, and others beside them; beyond it reports wait in their spools
 # Reports in those lines, which hold up to some thousands each; likewise. Those that are taken all the same, because

@@ -151,11 +151,12 @@ def _require_ended(xs: ExperimentState, number: int | None) -> None:
 # ── what the tuner knows ────────────────────────────────────────────────────────────────────────
 def _import(step: Step, xs: ExperimentState, command: OutcomesImported) -> None:
     """Kept in any status: the tuner of one that has ended learns them when it is resumed."""
-    if len(command.outcomes) > IMPORTED_OUTCOMES_LIMIT:
-        message = f"{len(command.outcomes)} results at once; send at most {IMPORTED_OUTCOMES_LIMIT} in one request"
+    results = sum(len(line.outcomes) for line in command.lines)
+    if results > IMPORTED_OUTCOMES_LIMIT:
+        message = f"{results} results at once; send at most {IMPORTED_OUTCOMES_LIMIT} in one request"
         raise InputError([Fault(pointer="", message=message)])
     _require_room(xs)
-    importing.put(step, xs, command.outcomes)
+    importing.put(step, xs, command.lines)
     step.put_experiment(xs, replace(xs.experiment, tuner_waits=False))
 
 

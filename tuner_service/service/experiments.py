@@ -59,7 +59,7 @@ from tuner_service.service.runner_and_hub import Agents, Commands
 from tuner_service.service.sessions import Sessions
 from tuner_service.service.tokens import Tokens
 from tuner_service.service.views import View, experiment_detail_view, experiment_view, trial_detail_view
-from tuner_service.service.warm_start import known_outcomes
+from tuner_service.service.warm_start import known_lines
 
 logger = logging.getLogger(__name__)
 ID_DRAWS = 20  # of ids that are taken already, before giving up
@@ -174,7 +174,7 @@ class Experiments:
             creation = replace(creation, spec=spec)
         if demand_of(creation.spec).wants_gpu:
             await self._wait_for_agent()
-        known = await asyncio.to_thread(known_outcomes, self.queries, creation.spec)
+        known = await asyncio.to_thread(known_lines, self.queries, creation.spec)
         experiment_id = await asyncio.to_thread(self._unused_id)
         await self.submit(
             ExperimentCreated(

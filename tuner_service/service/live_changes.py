@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner_service.dispatcher import importing
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
     ExperimentChanged,
@@ -16,6 +17,7 @@ from tuner_service.dispatcher.commands import (
     TrialAdded,
 )
 from tuner_service.dispatcher.experiments import WANTED_BOUND, may_have
+from tuner_service.dispatcher.items import ImportedLine
 from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentId, ExperimentSpec
@@ -212,11 +214,10 @@ class LiveChanges:
         return {"imported": len(fitting), "skipped": found - len(fitting)}
 
     async def _import(self, experiment_id: ExperimentId, results: Sequence[Result]) -> None:
-        outcomes = await asyncio.to_thread(_outcomes, results)
-        for start in range(0, len(outcomes), IMPORTED_OUTCOMES_LIMIT):
-            part = tuple(outcomes[start : start + IMPORTED_OUTCOMES_LIMIT])
+        for start in range(0, len(results), IMPORTED_OUTCOMES_LIMIT):
+            lines = await asyncio.to_thread(_lines, results[start : start + IMPORTED_OUTCOMES_LIMIT])
             await self.experiments.submit(
-                OutcomesImported(at=self.experiments.clock.now(), experiment_id=experiment_id, outcomes=part)
+                OutcomesImported(at=self.experiments.clock.now(), experiment_id=experiment_id, lines=lines)
             )
 
     def _parameters_faults(
@@ -306,8 +307,8 @@ def _searching(tuner: AlgorithmSpec, search_space: dict[str, Any]) -> AlgorithmS
     return replace(tuner, args=tuner.args | {"parameters": inside})
 
 
-def _outcomes(results: Sequence[Result]) -> list[TrialOutcome]:
-    return [
+def _lines(results: Sequence[Result]) -> tuple[ImportedLine, ...]:
+    outcomes = (
         TrialOutcome(
             number=0,
             status=result.status,
@@ -319,7 +320,8 @@ def _outcomes(results: Sequence[Result]) -> list[TrialOutcome]:
             own_failure=result.own_failure,
         )
         for result in results
-    ]
+    )
+    return tuple(importing.lines_of(outcomes))
 
 
 def _results_faults(results: Sequence[Result], space: SearchSpace | None) -> list[Fault]:

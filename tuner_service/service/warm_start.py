@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
+from tuner_service.dispatcher import importing
+from tuner_service.dispatcher.items import ImportedLine
 from tuner_service.domain.errors import Fault, InputError
 from tuner_service.domain.experiment import Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.objectives import further_values
@@ -12,11 +15,12 @@ from tuner_service.domain.trial import SOURCE_IMPORTED, Trial, TrialOutcome, Tri
 from tuner_service.ports import Queries
 
 KNOWN_LIMIT = 100_000  # results, of all named experiments together; those that end the list are left out
+KNOWN_BYTES = 128 * 2**20  # likewise, in the journal: they are in memory until the tuner has learned them
 PAGE_TRIALS = 1_000
 _TELLING = (TrialStatus.SUCCEEDED.value, TrialStatus.EARLY_STOPPED.value, TrialStatus.FAILED.value)
 
 
-def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome, ...]:
+def known_lines(queries: Queries, spec: ExperimentSpec) -> tuple[ImportedLine, ...]:
     """Of ``spec.warm_start``, oldest first in the order named: what fits the space, under this objective.
 
     Parameters that the space does not know are left out, and those with one value only are filled in; what it cannot
@@ -24,10 +28,20 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
     which tells where others would. InputError for an experiment that
     does not exist. Blocking.
     """
+    lines: list[ImportedLine] = []
+    bytes_ = 0
+    for line in importing.lines_of(islice(_outcomes(queries, spec), KNOWN_LIMIT)):
+        bytes_ += len(line.encoded)
+        if bytes_ > KNOWN_BYTES:
+            break
+        lines.append(line)
+    return tuple(lines)
+
+
+def _outcomes(queries: Queries, spec: ExperimentSpec) -> Iterator[TrialOutcome]:
     if not spec.warm_start:
-        return ()
+        return
     space = parse_search_space(spec.search_space)
-    found: list[TrialOutcome] = []
     for earlier in _experiments(queries, spec.warm_start):
         knows_further = earlier.spec.objective == spec.objective
         for trial in _trials(queries, earlier.id):
@@ -35,9 +49,7 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
             value = _value_of(trial, earlier, spec)
             if parameters is None or (value is None and not trial.failed_itself):
                 continue
-            if len(found) == KNOWN_LIMIT:
-                return tuple(found)
-            outcome = TrialOutcome(
+            yield TrialOutcome(
                 number=0,
                 status=trial.status,
                 parameters=parameters,
@@ -47,8 +59,6 @@ def known_outcomes(queries: Queries, spec: ExperimentSpec) -> tuple[TrialOutcome
                 further_values=further_values(trial, earlier.spec) if knows_further and value is not None else (),
                 own_failure=trial.failed_itself,
             )
-            found.append(outcome)
-    return tuple(found)
 
 
 def _experiments(queries: Queries, ids: tuple[ExperimentId, ...]) -> list[Experiment]:

@@ -28,7 +28,7 @@ from tuner_service.dispatcher.changes import (
     StoredIdempotencyKey,
     StoredSnapshot,
 )
-from tuner_service.dispatcher.items import Queue
+from tuner_service.dispatcher.items import EncodedJson, Queue
 from tuner_service.domain.errors import RowsDamagedError
 from tuner_service.domain.experiment import Experiment, ExperimentSpec
 from tuner_service.domain.resources import QuotaGroup
@@ -326,10 +326,17 @@ def line_in(line: JournalLine) -> Row:
 
 
 def _payload_in(payload: dict[str, Any]) -> str:
-    """As ``_plain_json`` writes it, in a third of its time where it holds whole numbers alone, as that of reports."""
-    if not _WHOLE_NUMBERS.issuperset(map(type, payload.values())):
+    """As ``_plain_json`` writes it, in a third of its time where it holds whole numbers alone, as that of reports.
+
+    What is encoded already is written as it is.
+    """
+    kinds = set(map(type, payload.values()))
+    if _WHOLE_NUMBERS.issuperset(kinds):
+        return "{" + ",".join([f"{_name_in(name)}{value}" for name, value in payload.items()]) + "}"
+    if EncodedJson not in kinds:
         return _plain_json(payload)
-    return "{" + ",".join([f"{_name_in(name)}{value}" for name, value in payload.items()]) + "}"
+    texts = {name: value if type(value) is EncodedJson else _plain_json(value) for name, value in payload.items()}
+    return "{" + ",".join([f"{_name_in(name)}{text}" for name, text in texts.items()]) + "}"
 
 
 def line_out(row: Mapping[Any, Any]) -> JournalLine:

@@ -28,7 +28,15 @@ from tuner_service.dispatcher.commands import (
     WorkerProgressed,
     WorkerReady,
 )
-from tuner_service.dispatcher.items import MetricsReported, PauseAdvised, Queue, QueueItem, StopAdvised
+from tuner_service.dispatcher.items import (
+    MetricsReported,
+    PauseAdvised,
+    Queue,
+    QueueItem,
+    ResultsImported,
+    SearchSpaceUpdated,
+    StopAdvised,
+)
 from tuner_service.domain.errors import LimitExceededError, RowsDamagedError, StorageError, UnavailableError
 from tuner_service.workers.messages import (
     PROGRESS_S,
@@ -64,8 +72,25 @@ KEEPER_SAYS = "the algorithm worker was ended: "  # begins what its keeper write
 LOG_DRAIN_S = 0.5  # for what an ended worker printed; a process that it left behind may hold that open
 DRAIN_S = 5.0  # how long the frames of a worker that died are still read
 
+LARGE = ResultsImported | SearchSpaceUpdated
+
 Snapshots = Mapping[Queue, tuple[int, str]]
 History = Mapping[Queue, Iterable[QueueItem]]
+
+
+def _frames_of(batch: list[ToWorker]) -> Iterator[list[ToWorker]]:
+    """What is encoded at once: no other thread runs meanwhile, so that what may be a megabyte goes by itself."""
+    together: list[ToWorker] = []
+    for command in batch:
+        if isinstance(command, Told) and isinstance(command.item, LARGE):
+            if together:
+                yield together
+            yield [command]
+            together = []
+        else:
+            together.append(command)
+    if together:
+        yield together
 
 
 def _is_unread(item: QueueItem) -> bool:
@@ -316,8 +341,9 @@ class WorkerLink:
         return min(len(self._pending[name]), self._room(name)) if self._ready or self._faulted else 0
 
     def _send(self, stream: BinaryIO, batch: list[ToWorker]) -> None:
-        for frame in encode_frames([command_to_wire(command) for command in batch]):
-            stream.write(frame)
+        for together in _frames_of(batch):
+            for frame in encode_frames([command_to_wire(command) for command in together]):
+                stream.write(frame)
         stream.flush()
 
     # ── the reader ──────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from tests.api_service import ApiService, a_body, an_api_service
 from tests.builders import START, a_metric, a_trial
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import ExperimentCreated, OutcomesImported
-from tuner_service.domain.trial import TrialStatus
+from tuner_service.domain.trial import TrialOutcome, TrialStatus
 from tuner_service.service.live_changes import LiveChanges
 from tuner_service.service.views import moment
 
@@ -77,10 +77,10 @@ def with_trials(api: ApiService, path: str, *trials: dict[str, Any]) -> None:
     api.store.commit(changes)
 
 
-def last_import(api: ApiService) -> OutcomesImported:
+def last_import(api: ApiService) -> list[TrialOutcome]:
     command = api.runner.commands[-1]
     assert isinstance(command, OutcomesImported)
-    return command
+    return [outcome for line in command.lines for outcome in line.outcomes]
 
 
 # ── limits and labels ───────────────────────────────────────────────────────────────────────────
@@ -258,7 +258,7 @@ def test_imported_results_reach_the_tuners_queue(api: ApiService, path: str) -> 
 
     answer = api.client.post(f"{path}/import", json={"results": results})
 
-    outcomes = last_import(api).outcomes
+    outcomes = last_import(api)
     assert answer.json() == {"imported": 4, "skipped": 0}
     assert [(o.number, o.source) for o in outcomes] == [(0, "imported")] * 4
     assert (outcomes[0].value, outcomes[2].value, outcomes[3].step) == (0.5, None, 7)
@@ -291,7 +291,7 @@ def test_what_an_earlier_experiment_found_is_imported_as_far_as_it_fits(api: Api
     answer = api.client.post(f"{path}/import", json={"experiment": earlier.rpartition("/")[2]})
 
     assert answer.json() == {"imported": 3, "skipped": 1}
-    assert [(o.status.value, o.value, o.step) for o in last_import(api).outcomes] == [
+    assert [(o.status.value, o.value, o.step) for o in last_import(api)] == [
         ("succeeded", 0.9, None),
         ("failed", None, None),
         ("early_stopped", 0.1, 3),

@@ -19,6 +19,7 @@ from trials.wire.records import (
 )
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
+from tuner_service.dispatcher import importing
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.dispatcher import Dispatcher
 from tuner_service.dispatcher.invariants import violations
@@ -206,13 +207,14 @@ class Harness:
         )
 
     def import_outcomes(self, *values: float) -> list[e.Effect]:
-        outcomes = tuple(
+        outcomes = (
             TrialOutcome(
                 number=0, status=TrialStatus.SUCCEEDED, parameters={"lr": 0.5}, value=value, source=SOURCE_IMPORTED
             )
             for value in values
         )
-        return self.handle(c.OutcomesImported(at=self.at, experiment_id=EXPERIMENT_ID, outcomes=outcomes))
+        lines = tuple(importing.lines_of(outcomes))
+        return self.handle(c.OutcomesImported(at=self.at, experiment_id=EXPERIMENT_ID, lines=lines))
 
     def change_space(self, **space: Any) -> list[e.Effect]:
         return self.handle(c.SearchSpaceChanged(at=self.at, experiment_id=EXPERIMENT_ID, search_space=space))

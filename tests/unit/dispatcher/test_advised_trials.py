@@ -317,11 +317,13 @@ def test_reports_wait_in_their_spools_when_the_advisor_has_too_many(h: Advised) 
 def test_results_of_earlier_experiments_stand_before_the_first_request() -> None:
     from tests.builders import EXPERIMENT_ID, a_spec
     from tuner_service.dispatcher import commands as c
+    from tuner_service.dispatcher import importing
     from tuner_service.domain.trial import TrialOutcome, TrialStatus
 
     h = Advised()
     outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"lr": 0.1}, value=0.1, source="imported")
-    h.handle(c.ExperimentCreated(at=h.at, experiment_id=EXPERIMENT_ID, spec=a_spec(), known=(outcome,) * 3))
+    known = tuple(importing.lines_of((outcome,) * 3))
+    h.handle(c.ExperimentCreated(at=h.at, experiment_id=EXPERIMENT_ID, spec=a_spec(), known=known))
     kinds = [type(item).__name__ for item in h.pending(Queue.TUNER)]
     assert kinds == ["ResultsImported", "SuggestionRequested"]
 

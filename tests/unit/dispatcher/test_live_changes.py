@@ -9,6 +9,7 @@ import pytest
 from tests.builders import EXPERIMENT_ID, START, a_spec
 from tests.unit.dispatcher.harness import CRASHED, KILLED, STOPPED, Harness, an_intermediate
 from trials.wire.messages import Launch, Stop
+from trials.wire.plain import to_plain
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
 from tuner_service.dispatcher import importing
@@ -32,7 +33,7 @@ from tuner_service.dispatcher.limits import (
 )
 from tuner_service.domain.errors import ConflictError, InputError, NotFoundError
 from tuner_service.domain.experiment import AlgorithmSpec, ExperimentReason, ExperimentStatus
-from tuner_service.domain.trial import TrialReason, TrialStatus
+from tuner_service.domain.trial import TrialOutcome, TrialReason, TrialStatus
 
 SPACE: dict[str, Any] = {"lr": {"type": "float", "low": 0.5, "high": 0.9}}
 
@@ -509,8 +510,10 @@ def test_how_long_the_queues_are_can_be_asked(h: Harness) -> None:
 
 def test_beyond_its_bound_people_put_nothing_more_into_the_tuners_queue(h: Harness) -> None:
     h.begin()
+    outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"lr": 0.5}, value=0.5)
+    lines = tuple(importing.lines_of([outcome]))
     while len(h.xs.queues[Queue.TUNER].pending) < TUNER_QUEUE_LIMIT:
-        h.dispatcher.handle(c.OutcomesImported(at=START, experiment_id=EXPERIMENT_ID, outcomes=()))
+        h.dispatcher.handle(c.OutcomesImported(at=START, experiment_id=EXPERIMENT_ID, lines=lines))
     for refused in (h.add_trial, h.import_outcomes, h.change_space):
         with pytest.raises(ConflictError, match="wait for the tuner"):
             refused()
@@ -541,7 +544,7 @@ def test_what_an_added_trial_ended_with_is_told_with_its_source(h: Harness) -> N
     assert (ended.outcome.number, ended.outcome.source, ended.outcome.status) == (3, "custom", TrialStatus.FAILED)
 
 
-SIZE_OF_ONE = 110  # bytes of what import_outcomes makes, or one more
+SIZE_OF_ONE = 170  # bytes of what import_outcomes makes, or one more
 
 
 def test_large_results_stand_on_several_lines_in_their_order(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,7 +555,24 @@ def test_large_results_stand_on_several_lines_in_their_order(h: Harness, monkeyp
     known = [item for item in h.pending(Queue.TUNER) if isinstance(item, ResultsImported)]
     assert [[outcome.value for outcome in item.outcomes] for item in known] == [[0.1, 0.2], [0.3, 0.4], [0.5]]
 
-    outcomes = tuple(outcome for item in known for outcome in item.outcomes)
+    outcomes = [outcome for item in known for outcome in item.outcomes]
     other = Harness()
-    other.handle(c.ExperimentCreated(at=other.at, experiment_id=EXPERIMENT_ID, spec=a_spec(), known=outcomes))
+    other.handle(
+        c.ExperimentCreated(
+            at=other.at, experiment_id=EXPERIMENT_ID, spec=a_spec(), known=tuple(importing.lines_of(outcomes))
+        )
+    )
     assert [len(item.outcomes) for item in other.pending(Queue.TUNER) if isinstance(item, ResultsImported)] == [2, 2, 1]
+
+
+def test_who_carries_out_commands_encodes_no_results(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 100,000 of them, and no experiment goes on meanwhile."""
+    h.begin()
+    outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"lr": 0.5}, value=0.5)
+    (line,) = importing.lines_of([outcome])
+    monkeypatch.setattr(importing, "to_plain", pytest.fail)
+    monkeypatch.setattr(importing, "_encode", pytest.fail)
+    h.handle(c.OutcomesImported(at=h.at, experiment_id=EXPERIMENT_ID, lines=(line,)))
+
+    (payload,) = h.journal("outcomes_imported")
+    assert payload == {"outcomes": [to_plain(outcome)]}

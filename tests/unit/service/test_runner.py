@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from trials.wire.attempt import AttemptKey
 from tuner_service.dispatcher import commands as c
 from tuner_service.dispatcher import effects as e
-from tuner_service.dispatcher import orders
+from tuner_service.dispatcher import importing, orders
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.dispatcher.commands import RejectedRecord
 from tuner_service.dispatcher.dispatcher import Dispatcher
@@ -353,7 +353,7 @@ def taken(world: World) -> c.QueueAnswered:
         suggested = Suggested(line=world.orders(e.Deliver)[-1].item.line, parameters={"x": count / 10})
         world.submit(c.QueueAnswered(**event, queue=Queue.TUNER, answers=(suggested,)))  # the last one may wait
     outcome = TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"x": 0.1}, value=1.0)
-    world.do(c.OutcomesImported(at=START, experiment_id=EXPERIMENT_ID, outcomes=(outcome,)))
+    world.do(c.OutcomesImported(at=START, experiment_id=EXPERIMENT_ID, lines=tuple(importing.lines_of([outcome]))))
     wait_until(lambda: isinstance(world.orders(e.Deliver)[-1].item, ResultsImported))
     line = world.orders(e.Deliver)[-1].item.line
     return c.QueueAnswered(**event, queue=Queue.TUNER, answers=(Taken(line=line),))

@@ -8,12 +8,14 @@ import pytest
 
 from tests.builders import EXPERIMENT_ID, a_spec, a_trial, an_experiment
 from tests.memory_store import MemoryStore
+from tuner_service.dispatcher import importing
 from tuner_service.dispatcher.changes import Changes
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import ExperimentSpec, Objective
-from tuner_service.domain.trial import SOURCE_IMPORTED, TrialReason, TrialStatus
+from tuner_service.domain.trial import SOURCE_IMPORTED, TrialOutcome, TrialReason, TrialStatus
+from tuner_service.ports import Queries
 from tuner_service.service import warm_start
-from tuner_service.service.warm_start import known_outcomes
+from tuner_service.service.warm_start import known_lines
 
 EARLIER = (
     a_trial(number=1, status=TrialStatus.SUCCEEDED, value=0.5, final={"loss": 0.5, "seconds": 9.0}),
@@ -29,6 +31,10 @@ def a_store() -> MemoryStore:
     trials = {(trial.experiment_id, trial.number): trial for trial in EARLIER}
     store.commit(Changes(experiments={experiment.id: experiment}, trials=trials))
     return store
+
+
+def known_outcomes(queries: Queries, spec: ExperimentSpec) -> list[TrialOutcome]:
+    return [outcome for line in known_lines(queries, spec) for outcome in line.outcomes]
 
 
 def known(**overrides: Any) -> list[tuple[Any, Any, Any]]:
@@ -74,6 +80,15 @@ def test_no_more_are_known_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(known()) == 1
 
 
+def test_no_more_bytes_are_known_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand in memory until the tuner has learned them; whole lines are left out."""
+    monkeypatch.setattr(importing, "IMPORTED_LINE_BYTES", 1)
+    first, _ = known_lines(a_store().queries, a_spec(warm_start=(EXPERIMENT_ID,)))
+    monkeypatch.setattr(warm_start, "KNOWN_BYTES", len(first.encoded) + 1)
+
+    assert known_lines(a_store().queries, a_spec(warm_start=(EXPERIMENT_ID,))) == (first,)
+
+
 def test_an_experiment_that_does_not_exist_is_refused_by_its_place() -> None:
     with pytest.raises(InputError) as refused:
         known_outcomes(a_store().queries, a_spec(warm_start=(EXPERIMENT_ID, "gone")))
@@ -81,4 +96,4 @@ def test_an_experiment_that_does_not_exist_is_refused_by_its_place() -> None:
 
 
 def test_without_a_warm_start_nothing_is_known() -> None:
-    assert known_outcomes(a_store().queries, a_spec()) == ()
+    assert known_outcomes(a_store().queries, a_spec()) == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.builders import a_trial, an_attempt, an_experiment
 from tuner_service.dispatcher.changes import JournalLine
-from tuner_service.dispatcher.items import Queue
+from tuner_service.dispatcher.items import EncodedJson, Queue
 from tuner_service.domain.rungs import Rungs
 from tuner_service.domain.trial import AttemptStatus, Trial, TrialReason, TrialStatus
 from tuner_service.storage import mapping, tables
@@ -119,6 +119,14 @@ def test_a_line_is_written_as_its_fields_say(payload: dict[str, Any]) -> None:
 
     assert mapping.line_in(line) == mapping.JOURNAL.row(line, queues=3)
     assert repr(mapping.line_out(mapping.line_in(line))) == repr(line)
+
+
+def test_what_is_encoded_already_is_stored_as_it_is_beside_the_rest() -> None:
+    plain = {"outcomes": [{"value": 0.5, "text": "é"}], "by": "ada", "line": 3}
+    encoded = {**plain, "outcomes": EncodedJson(mapping.to_json(plain["outcomes"]))}
+    line = JournalLine(experiment_id="x", line=7, at=1.0, kind="outcomes_imported", payload=plain)
+
+    assert mapping.line_in(replace(line, payload=encoded)) == mapping.line_in(line)
 
 
 @pytest.mark.parametrize("value", [0.5, -0.0, 1e300, math.nan, math.inf, 3, True, "junk", [0.5], None])

@@ -196,7 +196,7 @@ def test_results_from_elsewhere_are_measured_as_they_are_sent(text: str, monkeyp
         TrialOutcome(number=0, status=TrialStatus.SUCCEEDED, parameters={"text": text * 100}, value=n / 3)
         for n in range(200)
     ]
-    parts = list(importing.parts_of(outcomes))
+    parts = [line.outcomes for line in importing.lines_of(outcomes)]
 
     assert [outcome for part in parts for outcome in part] == outcomes
     sent = [Told(queue=Queue.TUNER, item=ResultsImported(line=1, outcomes=part)) for part in parts]
