@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from tuner_service.api.dependencies import services_of
-from tuner_service.api.errors import domain_problem
+from tuner_service.api.errors import domain_problem, runtime_problem
 from tuner_service.domain.errors import TunerServiceError
 
 PATHS_REMEMBERED = 1_000  # with the read that each belongs to
@@ -103,6 +103,8 @@ class FoundRead:
                 response = await run_in_threadpool(read.handler, **arguments)
         except TunerServiceError as exc:
             response = domain_problem(exc)
+        except RuntimeError as exc:
+            response = runtime_problem(exc)
         assert isinstance(response, Response)  # noqa: S101  # every handler returns one
         return response
 

@@ -52,6 +52,7 @@ STATUS_OF: tuple[tuple[type[TunerServiceError], int, str], ...] = (
     (StorageError, 503, "storage"),
 )
 HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}
+NO_THREAD = "can't start new thread"  # as Python says it
 MAX_FAULTS = 200  # named in one answer; the rest is counted
 # Python 3.13 calls these otherwise than the versions before. `type` of a problem is made of it, on which clients rely.
 TITLES = {
@@ -104,6 +105,18 @@ def domain_problem(exc: TunerServiceError) -> Response:
     return problem(500, "the service made a mistake; its log has the details", kind="internal")
 
 
+def runtime_problem(exc: RuntimeError) -> Response:
+    """Where this process may have no more threads, nobody made a mistake. Any other one is raised again."""
+    if str(exc) != NO_THREAD:
+        raise exc
+    logger.error("no_thread_can_be_started")
+    detail = (
+        "the service can start no thread now: its user or its container has as many as it may, or no memory for one; "
+        "see `ulimit -u` and the container's limits. Look whether what was asked for was done, and try again"
+    )
+    return problem(503, detail, kind="unavailable", headers=HEADERS_OF[503])
+
+
 async def _on_domain_error(_: Request, exc: Exception) -> Response:
     assert isinstance(exc, TunerServiceError)  # noqa: S101  # registered for this class only
     return domain_problem(exc)
@@ -145,6 +158,11 @@ async def _on_disconnect(_: Request, __: Exception) -> Response:
     return problem(400, "the body ended before it was whole")
 
 
+async def _on_runtime_error(_: Request, exc: Exception) -> Response:
+    assert isinstance(exc, RuntimeError)  # noqa: S101  # registered for this class only
+    return runtime_problem(exc)
+
+
 async def _on_bug(_: Request, __: Exception) -> Response:
     return problem(500, "the service made a mistake; its log has the details", kind="internal")
 
@@ -154,4 +172,5 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_request_error)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(RuntimeError, _on_runtime_error)
     app.add_exception_handler(Exception, _on_bug)

@@ -10,6 +10,15 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
+def begun_aside(work: Callable[[], object], name: str) -> bool:
+    """Whether ``work`` is done by a thread of its own from now on; False where no thread can be had."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Errands:
     """The thread begins with the first errand. Nobody is told how one ends, but the log where it raises."""
 

@@ -210,8 +210,9 @@ class EventHub:
                     f"{MAX_STREAMS} streams of events are open, the most that are served; close some, or try again"
                 )
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="events", daemon=True)
+                thread.start()  # where none can be had, whoever asks next tries again
+                self._thread = thread
             self._topics.setdefault(topic, set()).add(stream)
             self._count += 1
             self._lock.notify()

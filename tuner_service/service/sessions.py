@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from tuner_service.domain.errors import TunerServiceError
 from tuner_service.ports import Clock, SessionStore, StoredSession
 from tuner_service.service.access import PEOPLE, Role
-from tuner_service.service.tokens import Token, Tokens
+from tuner_service.service.errands import begun_aside
+from tuner_service.service.tokens import AGAIN_S, Token, Tokens
 
 CODE_S = 60.0
 CODES_LIMIT = 100  # that wait to be used; one more takes the place of the oldest
@@ -114,8 +115,10 @@ class Sessions:
             now = self.clock.now()
             self._uses[opened.stored.id] = (now, address)
             if now - self._noted_at >= USES_NOTED_S:
-                self._noted_at = now
-                threading.Thread(target=self.note_uses, name="uses-of-sessions", daemon=True).start()
+                # Where no thread can be had, the session is as good as before, and its uses are noted with a later one.
+                self._noted_at = (
+                    now if begun_aside(self.note_uses, "uses-of-sessions") else now - USES_NOTED_S + AGAIN_S
+                )
         return opened
 
     def note_uses(self) -> None:

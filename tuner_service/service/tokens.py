@@ -26,6 +26,7 @@ from tuner_service.domain.errors import (
 )
 from tuner_service.ports import Clock, StoredToken, TokenStore
 from tuner_service.service.access import TOKEN_BYTES, Role
+from tuner_service.service.errands import begun_aside
 from tuner_service.service.node_tokens import PREFIX, agent_of
 
 LOCAL_AGENT = "local"  # the agent that the service starts itself, whose token is a file of the home folder
@@ -33,6 +34,7 @@ HOME_NAMES = {Role.ADMIN: "home", Role.READ_ONLY: "home-read-only", Role.AGENT: 
 TOKENS_LIMIT = 2_000  # that are not revoked; one more is refused
 REVOKED_KEPT = 200  # to be shown; one more takes the place of the one revoked first
 USES_NOTED_S = 3_600.0  # in memory each use is known at once; on the disk after so long at most, and at the end
+AGAIN_S = 60.0  # after which that is tried again where no thread could be had
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAME_WORDS = "1 to 64 letters, digits, dots, dashes or underscores, and no two dots in a row"
 
@@ -93,8 +95,8 @@ class Tokens:
             now = self.clock.now()
             self._uses[token.name] = now
             if now - self._noted_at >= USES_NOTED_S:
-                self._noted_at = now
-                threading.Thread(target=self.note_uses, name="uses-of-tokens", daemon=True).start()
+                # Where no thread can be had, the token is as good as before, and its uses are noted with a later one.
+                self._noted_at = now if begun_aside(self.note_uses, "uses-of-tokens") else now - USES_NOTED_S + AGAIN_S
         return token
 
     def of_hash(self, sha256: str) -> Token | None:

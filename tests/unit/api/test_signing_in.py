@@ -24,7 +24,7 @@ from tuner_service.service.sessions import (
     USES_NOTED_S,
     Sessions,
 )
-from tuner_service.service.tokens import Tokens, hash_of
+from tuner_service.service.tokens import AGAIN_S, Tokens, hash_of
 
 PAGE = {"x-tuner-page": "1"}
 OURS = {"origin": "http://localhost"}
@@ -260,6 +260,41 @@ def test_uses_are_written_once_an_hour_and_not_by_each_request(api: ApiService) 
             ask(api, "GET", "/api/v1/experiments", cookie)
     assert done.wait(10)
     assert len(written) == 1
+
+
+def test_a_session_is_open_where_no_thread_can_be_had_and_its_use_is_noted_later(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cookie, sessions = signed_in(api), api.services.sessions
+    secret, noting = cookie.partition("=")[2], list[Any]()
+    api.clock.at += USES_NOTED_S
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert sessions.find(secret) is not None
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: noting.append(thread))  # noqa: PLW0108
+    assert sessions.find(secret) is not None
+    api.clock.at += AGAIN_S
+    assert sessions.find(secret) is not None
+
+    (thread,) = noting
+    thread.run()
+    assert [session.last_used_at for session in api.store.sessions()] == [api.clock.at]
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/experiments", "/api/v1/experiments?tag=a", "/api/v1/tokens"])
+def test_where_no_thread_can_be_had_a_request_is_told_so_and_tried_again(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        answer = api.client.get(path)
+    assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1"), answer.text
+    assert answer.json()["detail"].startswith("the service can start no thread now")
+    assert api.client.get(path).status_code == 200
 
 
 def test_a_use_that_cannot_be_written_is_known_still_and_written_the_next_time(api: ApiService) -> None:

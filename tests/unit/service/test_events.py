@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -495,6 +496,23 @@ def test_without_a_reader_nothing_is_kept_and_no_thread_is_there() -> None:
 
     assert world.hub._pending is None
     assert world.hub._thread is None
+
+
+def test_where_no_thread_can_be_had_the_next_reader_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario(world: World) -> None:
+        world.commit()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(RuntimeError, match="new thread"):
+                world.hub.open(EXPERIMENT_ID, lambda: True)
+        reader = await world.open()
+        world.commit()
+        assert len(await reader.more()) == 1
+
+    running(scenario)
 
 
 # ── what a reader of rows is told ───────────────────────────────────────────────────────────────

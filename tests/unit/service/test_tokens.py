@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from tuner_service.domain.errors import ConflictError, InputError, LimitExceeded
 from tuner_service.ports import StoredToken
 from tuner_service.service import tokens as module
 from tuner_service.service.access import Role
-from tuner_service.service.tokens import LOCAL_AGENT, Tokens, TokenState, hash_of
+from tuner_service.service.tokens import AGAIN_S, LOCAL_AGENT, USES_NOTED_S, Tokens, TokenState, hash_of
 
 HOME_SECRET = "of-the-home"  # of a test
 
@@ -157,6 +158,31 @@ def test_uses_that_the_disk_does_not_take_are_tried_again(tokens: Tokens, monkey
     assert [row.last_used_at for row in tokens.store.tokens()] == [None]
     tokens.note_uses()
     assert [row.last_used_at for row in tokens.store.tokens()] == [tokens.clock.now()]
+
+
+def test_a_token_is_good_where_no_thread_can_be_had_and_its_uses_are_noted_later(
+    tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, clock = add(tokens), tokens.clock
+    assert isinstance(clock, FixedClock)
+    noting: list[Any] = []
+    clock.at += USES_NOTED_S
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert tokens.find(secret) is not None
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: noting.append(thread))  # noqa: PLW0108
+    assert tokens.find(secret) is not None
+    assert not noting, "not with each use: it is tried again after a while"
+    clock.at += AGAIN_S
+    assert tokens.find(secret) is not None
+
+    (thread,) = noting
+    thread.run()
+    assert [row.last_used_at for row in tokens.store.tokens()] == [clock.at]
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_a_change_that_the_disk_does_not_take_is_none(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
