@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import InternalError
 
 from benchmarks.large.filling import EXPERIMENT_ID as EXPERIMENT
@@ -29,6 +30,7 @@ from tuner_service.storage.copying import CopiedTable, copy_database
 from tuner_service.storage.engine import open_queries, open_store, revision_of, server_said
 from tuner_service.storage.postgresql.connecting import Address
 from tuner_service.storage.prepared import Prepared
+from tuner_service.storage.sql_queries import SqlQueries
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[3]
@@ -133,6 +135,51 @@ def test_the_newest_report_of_a_running_trial_is_one_row_at_the_end_of_its_part_
         assert (look["Node Type"], look["Scan Direction"]) == ("Index Scan", "Backward")
         assert (look["Actual Rows"], look["Actual Loops"]) == (1, len(reports))
         assert "Filter" not in look
+
+
+def test_the_best_trials_of_a_list_are_found_by_their_keys_and_no_other_is_read() -> None:
+    url, listed = the_server().new_database(), [an_experiment(id=f"e{n}", best_number=n) for n in range(1, 21)]
+    numbers = range(1, 501)
+    with closing(open_store(url, StillClock())) as store:
+        trials = {
+            (one.id, number): a_trial(experiment_id=one.id, number=number) for one in listed for number in numbers
+        }
+        store.commit(Changes(experiments={one.id: one for one in listed}, trials=trials))
+        the_server().execute("VACUUM (ANALYZE)", database=name_of(url))
+        plan = plan_of(store.queries, partial(store.queries.best_trials, [one.id for one in listed]))
+        found = store.queries.best_trials([one.id for one in listed])
+    assert {trial.experiment_id: trial.number for trial in found.values()} == {
+        one.id: one.best_number for one in listed
+    }
+
+    (look,) = looks_at("trials", plan)
+    assert (look["Node Type"], look["Actual Loops"], look["Actual Rows"]) == ("Index Scan", len(listed), 1)
+    assert "Filter" not in look
+
+
+def plan_of(queries: SqlQueries, read: Callable[[], object]) -> dict[str, Any]:
+    """How the server carries out the one statement that ``read`` gives it."""
+    with sent_to(queries._engine) as sent:
+        read()
+    ((statement, values),) = sent
+    with queries.reading() as connection:
+        ((plan,),) = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values).all()
+    return dict(plan[0]["Plan"])
+
+
+@contextmanager
+def sent_to(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are sent meanwhile, and their values."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+        sent.append((statement, values))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
 
 
 def test_a_database_of_the_first_revision_is_brought_up_to_date_and_keeps_its_rows() -> None:
