@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from tuner_service.domain.errors import (
     AlreadyThereError,
+    AmbiguousError,
     ConflictError,
     Fault,
     IdempotencyConflictError,
@@ -43,6 +44,7 @@ STATUS_OF: tuple[tuple[type[TunerServiceError], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (IdempotencyConflictError, 422, "idempotency-conflict"),
     (AlreadyThereError, 412, "precondition-failed"),
+    (AmbiguousError, 422, "invalid-input"),
     (ConflictError, 409, "conflict"),
     (AuthenticationError, 401, "unauthenticated"),
     (NotAllowedError, 403, "not-allowed"),

@@ -355,7 +355,9 @@ def _add_asset(commands: Commands[argparse.ArgumentParser]) -> None:
     asset.add_argument("target", metavar="DIR", nargs="?", help="of get: where to (default: a folder of its name)")
     asset.add_argument("--name", help="of add: it becomes the next version of this name")
     asset.add_argument(
-        "--kind", choices=("code", "dataset", "model", "output"), help="of add (default: dataset); of ls: only these"
+        "--kind",
+        choices=("code", "dataset", "model", "output", "archive"),
+        help="of add (default: dataset; not archive); of ls: only these",
     )
 
 

@@ -61,6 +61,10 @@ class ConflictError(TunerServiceError):
         self.allowed = tuple(allowed)
 
 
+class AmbiguousError(ConflictError):
+    """Several things have what was written as the beginning of their ids: whoever wrote it has to write more."""
+
+
 class IdempotencyConflictError(ConflictError):
     """The key was used before with another body."""
 

@@ -440,3 +440,13 @@ def test_a_file_by_its_digest_is_found_without_a_look_at_those_beside_it(
 
     assert api.client.get(f"/api/v1/assets/bytes/{tree.id}").content == tree.manifest
     assert api.client.get(f"/api/v1/assets/bytes/{'0' * 64}").status_code == 404
+
+
+def test_the_beginning_of_several_digests_is_a_mistake_of_who_writes_it(
+    api: ApiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = [f"{digit}{'0' * 63}.16m" for digit in "12"]
+    monkeypatch.setattr(api.services.assets.rows, "assets_beginning", lambda *_, **__: several)
+    answer = api.client.get("/api/v1/assets/abcdef012345")
+    assert answer.status_code == 422
+    assert "write more of the digest" in answer.json()["detail"]

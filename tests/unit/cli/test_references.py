@@ -16,11 +16,11 @@ ONE = {"id": "8f3k2", "name": "only", "created_at": "now"}
 
 class Answer:
     def json(self) -> dict[str, Any]:
-        return {"items": [{"id": "0123abcd"}]}
+        return {"items": [{"id": "0123abcd"}, {"id": "0456abcd"}]}
 
 
 class Service:
-    """Of one experiment and one session."""
+    """Of one experiment and two sessions."""
 
     def experiment(self, reference: str) -> dict[str, Any]:
         if reference != ONE["id"]:
@@ -48,6 +48,17 @@ def test_an_empty_text_names_no_session() -> None:
     assert sessions._found(SERVICE, "0123")["id"] == "0123abcd"
     with pytest.raises(CommandError, match="no session '' is open"):
         sessions._found(SERVICE, "")
+
+
+def test_the_beginning_of_several_ids_is_a_mistake_of_who_writes_it() -> None:
+    with pytest.raises(CommandError, match="several sessions: 0123abcd, 0456abcd") as refused:
+        sessions._found(SERVICE, "0")
+    assert refused.value.code is ExitCode.USAGE
+    several = Service()
+    several.experiments = lambda: [ONE, {**ONE, "id": "8f555"}]  # type: ignore[method-assign]
+    with pytest.raises(CommandError, match="names 2 experiments") as refused:
+        resolve_experiment(cast("Client", several), "8f")
+    assert refused.value.code is ExitCode.USAGE
 
 
 @pytest.mark.parametrize("number", ["", "-1", "1.5", "²", "9" * 5_000])

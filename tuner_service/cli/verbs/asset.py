@@ -64,6 +64,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise CommandError("--name belongs to `tuner asset add`", ExitCode.USAGE)
     if arguments.kind is not None and arguments.action not in {"add", "ls"}:
         raise CommandError("--kind belongs to `tuner asset add` and `ls`", ExitCode.USAGE)
+    if arguments.kind == "archive" and arguments.action == "add":
+        raise CommandError("archives hold metrics of experiments; `tuner archive EXPERIMENT` makes one", ExitCode.USAGE)
     if arguments.target is not None and arguments.action != "get":
         raise CommandError("a second folder belongs to `tuner asset get ASSET DIR`", ExitCode.USAGE)
     called = arguments.name if arguments.action == "add" else arguments.what

@@ -50,5 +50,5 @@ def _found(client: Client, prefix: str) -> Row:
         raise CommandError(f"no session {prefix!r} is open; `tuner sessions` lists them", ExitCode.NOT_FOUND)
     if len(found) > 1:
         ids = ", ".join(s["id"] for s in found)
-        raise CommandError(f"{prefix!r} is the beginning of several sessions: {ids}", ExitCode.CONFLICT)
+        raise CommandError(f"{prefix!r} is the beginning of several sessions: {ids}", ExitCode.USAGE)
     return found[0]

@@ -9,7 +9,7 @@ from itertools import islice
 
 from trials.wire.manifests import AssetFile
 from tuner_service.domain.assets import Asset, AssetId, AssetReference, AssetVersion, parse_reference
-from tuner_service.domain.errors import ConflictError, NotFoundError
+from tuner_service.domain.errors import AmbiguousError, ConflictError, NotFoundError
 from tuner_service.domain.experiment import ExperimentId
 from tuner_service.ports import AssetRows, Clock
 from tuner_service.service.assets.asset_store import AssetStore
@@ -115,7 +115,7 @@ class Assets:
         found = self.rows.assets_beginning(reference.digest, limit=BEGINNINGS_NAMED + 1)
         if len(found) > 1 and found[0] != reference.digest:
             named = ", ".join(asset_id[:16] for asset_id in found[:BEGINNINGS_NAMED])
-            raise ConflictError(f"several assets begin with {reference.digest}: {named}; write more of the digest")
+            raise AmbiguousError(f"several assets begin with {reference.digest}: {named}; write more of the digest")
         asset = self.rows.asset(found[0]) if found else None
         return None if asset is None else Found(asset=asset)
 
