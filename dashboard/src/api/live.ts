@@ -1,9 +1,9 @@
 // Live changes: one stream for all tabs of a browser. The tab that holds the lock reads it and tells the others.
 // Where the service has no stream for it, the pages look again by themselves.
 import { signal } from "@preact/signals";
-import { forgetAllWritten, forgetWrittenOf } from "../state/draft";
+import { experimentsWrittenOf, forgetAllWritten, forgetWrittenOf } from "../state/draft";
 import { serviceNow } from "../state/service-clock";
-import { API, giveUpReads, PAGE_HEADERS, seen, signedOut } from "./client";
+import { API, ask, experimentUrl, giveUpReads, PAGE_HEADERS, Problem, seen, signedOut } from "./client";
 import { parsed } from "./exact";
 import { readEvents, type ServerEvent } from "./sse";
 
@@ -33,6 +33,8 @@ const CHANNEL = "tuner-events";
 const RETRY_MS = 250;
 const MOST_RETRY_MS = 3_000;
 const POLL_MS = 2_000;
+const GONE_MS = 30_000; // between two looks for experiments that are gone
+const GONE = "urn:tuner:problem:not-found";
 const SILENCE_MS = 40_000; // the service sends something each 15 seconds; a stream without is dead
 
 type Told =
@@ -53,6 +55,7 @@ let wasLost = false;
 /** Of each experiment that a patch told of: what the service tells its outcomes by. */
 const outcomes = new Map<string, string>();
 let wake: () => void = () => {};
+let lookAfter = 0;
 
 export function watch(topics: readonly Topic[], changed: Watcher): () => void {
   for (const topic of topics) {
@@ -97,6 +100,7 @@ function hear(told: Told): void {
       seen.event(told.id);
     }
     forgetWrittenOf(removedBy(told.topics));
+    if (told.topics.includes("*")) void forgetWrittenOfGone();
     notify(told.topics);
   } else if (told.kind === "begin") seen.begin(told.id);
   else if (told.kind === "state") enter(told.state);
@@ -105,6 +109,20 @@ function hear(told: Told): void {
     signedOut.value = true;
   } else if (told.kind === "signed-in") enterAs(told.isNew);
   else if (leading) channel?.postMessage({ kind: "state", state: connection.value } satisfies Told);
+}
+
+/** Where nothing tells what was deleted, as while the page polls, or something was missed: it is asked for. */
+async function forgetWrittenOfGone(): Promise<void> {
+  if (performance.now() < lookAfter) return;
+  lookAfter = performance.now() + GONE_MS;
+  for (const id of experimentsWrittenOf()) {
+    try {
+      await ask("GET", experimentUrl(id));
+    } catch (error) {
+      const type = error instanceof Problem ? (error.told as { type?: string } | null)?.type : undefined;
+      if (type === GONE) forgetWrittenOf([id]); // said by the service itself, and by nothing in between
+    }
+  }
 }
 
 function removedBy(topics: readonly Topic[]): string[] {

@@ -126,6 +126,12 @@ export function forgetWritten(who: string, name: string): void {
   if (all.delete(keyOf(who, name))) storeWritten(all);
 }
 
+/** The experiments of which anybody wrote something here. */
+export function experimentsWrittenOf(): string[] {
+  const ids = [...allWritten().keys()].map((key) => / of ([^\s"]+)"\]$/.exec(key)?.[1] ?? "");
+  return [...new Set(ids.filter(Boolean))];
+}
+
 /** What anybody wrote of experiments that are gone: its name ends with theirs. */
 export function forgetWrittenOf(ids: readonly string[]): void {
   if (ids.length === 0) return;
