@@ -7,6 +7,7 @@ space as it is from that line on. So a search that grows is resumed as exactly a
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from trials.wire.growth import GrowthRefusedError, grown
 from trials.wire.records import ParametersMissingRecord
 from trials.wire.values import written_alike
 from tuner_service.dispatcher.changes import SearchSpaceRevision
-from tuner_service.dispatcher.items import SearchSpaceUpdated
+from tuner_service.dispatcher.items import Queue, SearchSpaceUpdated
 from tuner_service.dispatcher.routing import LineKind
 from tuner_service.dispatcher.state import ExperimentState
 from tuner_service.dispatcher.step import Step, TrialStep
@@ -22,6 +23,9 @@ from tuner_service.domain.errors import InputError
 from tuner_service.domain.space_parsing import parse_parameters
 
 ASKED_AT_ONCE = 10_000  # parameters of a record, times those beside: each is looked at, while other experiments wait
+# Of the space that comes of it, as JSON: it is read whole with each parameter that it grows by, and stored twice.
+GROWN_BYTES = 512 * 1024
+GROWING_QUEUE_LIMIT = 10_000  # lines that wait for the tuner, of which each may be such a space
 
 
 def missed(ts: TrialStep, record: ParametersMissingRecord) -> str:
@@ -36,12 +40,19 @@ def missed(ts: TrialStep, record: ParametersMissingRecord) -> str:
         return f"{asked} parameters beside {beside} are too many at once; ask for fewer in each record"
     before = ts.xs.growing_space
     space = before
+    if len(ts.xs.queues[Queue.TUNER].pending) >= GROWING_QUEUE_LIMIT:
+        return f"{GROWING_QUEUE_LIMIT} lines wait for the tuner, so that the space cannot grow now"
     try:
         for name, form in record.parameters.items():
             if not isinstance(form, dict):
                 return f"the range of {name} is no mapping"
             space = grown(space, name, form, record.beside)
         if any(not written_alike(space[name], before.get(name)) for name in record.parameters):
+            if len(json.dumps(space)) > GROWN_BYTES:
+                return (
+                    f"the search space would be larger than {GROWN_BYTES // 1024} KiB; ask for fewer parameters, with "
+                    "shorter names and options, or behind fewer choices"
+                )
             parse_parameters(space)
             search_from_now_on(ts.step, ts.xs, space)
     except GrowthRefusedError as exc:

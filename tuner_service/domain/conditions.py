@@ -44,6 +44,11 @@ class Condition:
             found |= {part.name} if isinstance(part, OneOf) else part.names
         return frozenset(found)
 
+    @property
+    def size(self) -> int:
+        """How many values it names; an expression, whose length has a bound, counts as one."""
+        return sum(len(part.keys) if isinstance(part, OneOf) else 1 for part in self.parts)
+
     def holds(self, values: Mapping[str, Any]) -> bool:
         return all(
             part.holds(values) if isinstance(part, OneOf) else part.holds(values, absent=False) for part in self.parts

@@ -34,6 +34,7 @@ OPTION_LIMIT = 100_000  # of all choices together
 NESTING_LIMIT = 10
 ITEM_LIMIT = 100  # options of one permutation or subset
 CONSTRAINT_LIMIT = 100
+CONDITION_LIMIT = 100_000  # values that all conditions together name
 NAME_LIMIT = 256  # characters of one name
 BOUND_LIMIT = 1e300  # of what describes a range: a grid multiplies its width, and that must be a float, too
 FAULT_LIMIT = 100  # faults named; the rest would not help
@@ -119,6 +120,7 @@ class _Parser:
         self.faults: list[Fault] = []
         self._parameters = 0
         self._options = 0
+        self._conditions = 0
 
     def fault(self, pointer: str, message: str) -> None:
         if len(self.faults) < FAULT_LIMIT:
@@ -210,6 +212,9 @@ class _Parser:
             return None
         for name in sorted(condition.names - scope):
             self.fault(pointer, f"names {name!r}, which is no parameter of this space or of one around it")
+        self._conditions += condition.size
+        if self._conditions > CONDITION_LIMIT:
+            self.fault(pointer, f"more than {CONDITION_LIMIT} values in the conditions of the whole space")
         return condition
 
     # ── NNI's form ──────────────────────────────────────────────────────────────────────────────

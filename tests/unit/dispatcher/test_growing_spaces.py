@@ -9,6 +9,7 @@ import pytest
 from tests.builders import EXPERIMENT_ID
 from tests.unit.dispatcher.harness import Harness
 from trials.wire.records import ParametersMissingRecord, ParametersWantedRecord
+from tuner_service.dispatcher import growth
 from tuner_service.dispatcher.items import Queue, SearchSpaceUpdated
 
 ALONE = {"trials": 1, "parallel": 1}
@@ -112,6 +113,30 @@ def test_what_the_space_cannot_become_is_noted_and_changes_nothing(
     assert spaces(h) == []
     (noted,) = h.journal("record_rejected")
     assert error in noted["error"]
+
+
+def test_a_space_does_not_grow_beyond_what_is_read_and_stored_with_each_of_its_parameters(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "GROWN_BYTES", 4 * 1024)
+    run(h)
+    h.report(1, *(missing(**{f"x{n}": {"type": "categorical", "choices": ["a" * 1000, n]}}) for n in range(6)))
+
+    assert list(spaces(h)[-1]) == ["lr", "x0", "x1", "x2"]
+    noted = h.journal("record_rejected")
+    assert len(noted) == 3
+    assert "would be larger than 4 KiB; ask for fewer parameters" in noted[0]["error"]
+
+
+def test_a_space_does_not_grow_while_very_many_lines_wait_for_the_tuner(
+    h: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "GROWING_QUEUE_LIMIT", 2)
+    run(h)
+    h.report(1, *(missing(**{f"x{n}": SIZE}) for n in range(4)))
+
+    assert list(spaces(h)[-1]) == ["lr", "x0", "x1"]
+    assert "2 lines wait for the tuner" in h.journal("record_rejected")[0]["error"]
 
 
 def test_an_experiment_whose_space_does_not_grow_says_how_it_would(h: Harness) -> None:

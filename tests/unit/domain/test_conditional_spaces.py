@@ -16,7 +16,7 @@ from tuner_service.domain.errors import InputError, TemporarilyUnableError
 from tuner_service.domain.ranges import Permutation, Subset
 from tuner_service.domain.search_space import SearchSpace, parameters_key, parse_search_space
 from tuner_service.domain.seeds import suggestion_generator
-from tuner_service.domain.space_parsing import CONSTRAINT_LIMIT, ITEM_LIMIT
+from tuner_service.domain.space_parsing import CONDITION_LIMIT, CONSTRAINT_LIMIT, ITEM_LIMIT
 
 OPTIMIZER = {"type": "categorical", "choices": ["sgd", "adam", "rms"]}
 UNIT = {"type": "float", "low": 0, "high": 1}
@@ -241,6 +241,10 @@ def test_faults_of_constraints_stand_at_their_places() -> None:
     assert set(faults) == {"/constraints/0", "/constraints/1", "/constraints/2"}
     assert "'b'" in faults["/constraints/1"]
     assert "/constraints" in faults_of({"a": SMALL, "constraints": ["a > 0"] * (CONSTRAINT_LIMIT + 1)})
+    half = {"a": list(range(CONDITION_LIMIT // 2))}
+    space = {"a": SMALL, "b": SMALL | {"when": half}, "c": SMALL | {"when": half}}
+    parse_search_space(space)
+    assert str(CONDITION_LIMIT) in faults_of(space | {"d": SMALL | {"when": "a > 0"}})["/d/when"]
 
 
 def test_a_parameter_may_be_called_constraints() -> None:
