@@ -4,26 +4,22 @@ The rule of Google Vizier, as NNI and Optuna have it too. At step s the trial's 
 the median, over the trials that succeeded and reported at s, of the mean of their values up to and including s.
 NaN and infinities count as the worst. Trials that failed, were stopped or canceled are not compared with.
 
-Values are kept with the sign that makes smaller better. The lists of means, one sorted list a step, are never
-changed once they are made: a new trial makes new ones, so a fork shares them.
+Values are kept with the sign that makes smaller better.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from bisect import insort
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from tuner_service.assessors.base import Assessor, Keep, Stop, Verdict
+from tuner_service.assessors.losses import read, written
+from tuner_service.assessors.step_values import StepValues
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.ranges import FLOAT_LIMIT
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
-
-STEP_LIMIT = 10_000  # different steps that means are kept for; at later ones no trial is stopped
-
-Means = dict[int, "array[float]"]  # step -> sorted means
 
 
 class MedianStop(Assessor):
@@ -33,13 +29,13 @@ class MedianStop(Assessor):
         super().__init__(objective)
         self._start_step = start_step
         self._min_trials = min_trials
-        self._means: Means = {}
+        self._means = StepValues()
         self._best: dict[int, tuple[int, float]] = {}  # trial -> (reports seen, best of them); only saves time
 
     def assess(self, trial: int, reports: Sequence[Report]) -> Verdict:
         best = self._best_of(trial, reports)
         step = reports[-1].step
-        means = self._means.get(step)
+        means = self._means.at(step)
         if step < self._start_step or means is None or len(means) < self._min_trials:
             return Keep()
         median = _median(means)
@@ -54,25 +50,23 @@ class MedianStop(Assessor):
         self._best.pop(outcome.number, None)
         if outcome.status is not TrialStatus.SUCCEEDED:
             return
-        changed: Means = {}
+        means: dict[int, float] = {}
         total = 0.0
         for count, report in enumerate(reports, start=1):
             total = max(total + self._loss(report.value), -FLOAT_LIMIT)  # an overflow must not become inf - inf
-            if report.step in self._means or len(self._means) + len(changed) < STEP_LIMIT:
-                means = changed[report.step] = array("d", self._means.get(report.step, ()))
-                insort(means, total / count)
-        self._means = {**self._means, **changed}
+            means[report.step] = total / count
+        self._means.add(means)
 
     def fork(self) -> Self:
         forked = type(self)(self.objective, start_step=self._start_step, min_trials=self._min_trials)
-        forked._means = self._means  # noqa: SLF001  # of its own class; never changed once made
+        forked._means = self._means.fork()  # noqa: SLF001  # of its own class
         return forked
 
     def state_dict(self) -> dict[str, Any]:
-        return {"version": 1, "means": [[step, _written(means)] for step, means in self._means.items()]}
+        return {"version": 1, "means": self._means.state(written)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._means = {step: array("d", map(_read, means)) for step, means in state["means"]}
+        self._means.load(state["means"], read)
         self._best = {}
 
     def _best_of(self, trial: int, reports: Sequence[Report]) -> float:
@@ -97,11 +91,3 @@ class MedianStop(Assessor):
 def _median(ordered: array[float]) -> float:
     """Of an even number the worse of the middle two, as NNI has it."""
     return ordered[len(ordered) // 2]
-
-
-def _written(means: array[float]) -> list[float | None]:
-    return [None if math.isinf(mean) else mean for mean in means]
-
-
-def _read(mean: float | None) -> float:
-    return math.inf if mean is None else mean

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import insort
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from tuner_service.assessors.base import Assessor, Keep, Stop, Verdict
 from tuner_service.assessors.losses import loss_of, read, shown, written
+from tuner_service.assessors.step_values import StepValues
 from tuner_service.domain.experiment import Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
-
-STEP_LIMIT = 10_000  # different steps that values are kept for; at later ones no trial is stopped
-
-Bests = dict[int, "array[float]"]  # step → sorted losses, never changed once made, so that a fork shares them
 
 
 class Percentile(Assessor):
@@ -31,13 +27,13 @@ class Percentile(Assessor):
     ) -> None:
         super().__init__(objective)
         self._percentile, self._start_step, self._min_trials = percentile, start_step, min_trials
-        self._bests: Bests = {}
+        self._bests = StepValues()
         self._seen: dict[int, tuple[int, float]] = {}  # trial → (reports seen, best of them); only saves time
 
     def assess(self, trial: int, reports: Sequence[Report]) -> Verdict:
         best = self._best_of(trial, reports)
         step = reports[-1].step
-        bests = self._bests.get(step)
+        bests = self._bests.at(step)
         if step < self._start_step or bests is None or len(bests) < self._min_trials:
             return Keep()
         limit = _percentile(bests, self._percentile)
@@ -52,27 +48,25 @@ class Percentile(Assessor):
         self._seen.pop(outcome.number, None)
         if outcome.status is not TrialStatus.SUCCEEDED:
             return
-        changed: Bests = {}
+        bests: dict[int, float] = {}
         best = math.inf
         for report in reports:
             best = min(best, loss_of(self.objective, report.value))
-            if report.step in self._bests or len(self._bests) + len(changed) < STEP_LIMIT:
-                bests = changed[report.step] = array("d", self._bests.get(report.step, ()))
-                insort(bests, best)
-        self._bests = {**self._bests, **changed}
+            bests[report.step] = best
+        self._bests.add(bests)
 
     def fork(self) -> Self:
         forked = type(self)(
             self.objective, percentile=self._percentile, start_step=self._start_step, min_trials=self._min_trials
         )
-        forked._bests = self._bests  # noqa: SLF001  # of its own class; never changed once made
+        forked._bests = self._bests.fork()  # noqa: SLF001  # of its own class
         return forked
 
     def state_dict(self) -> dict[str, Any]:
-        return {"version": 1, "bests": [[step, list(map(written, bests))] for step, bests in self._bests.items()]}
+        return {"version": 1, "bests": self._bests.state(written)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._bests = {step: array("d", map(read, bests)) for step, bests in state["bests"]}
+        self._bests.load(state["bests"], read)
         self._seen = {}
 
     def _best_of(self, trial: int, reports: Sequence[Report]) -> float:

@@ -45,6 +45,10 @@ class Condition:
         return frozenset(found)
 
     @property
+    def parts_looked_at(self) -> int:
+        return sum(1 if isinstance(part, OneOf) else part.size for part in self.parts)
+
+    @property
     def size(self) -> int:
         """How many values it names; an expression, whose length has a bound, counts as one."""
         return sum(len(part.keys) if isinstance(part, OneOf) else 1 for part in self.parts)

@@ -36,6 +36,20 @@ def grid_size(parameters: tuple[Parameter, ...], points: int) -> int:
     return math.prod(_range_grid_size(parameter.range, points) for parameter in parameters)
 
 
+def looked_at(parameters: tuple[Parameter, ...]) -> int:
+    """How many parameters, and parts of their conditions, are looked at in a place of the grid, at most."""
+    return sum(
+        1 + (0 if parameter.when is None else parameter.when.parts_looked_at) + _looked_at_inside(parameter.range)
+        for parameter in parameters
+    )
+
+
+def _looked_at_inside(range_: Range) -> int:
+    if not isinstance(range_, Choice) or range_.is_flat:
+        return 0
+    return max(looked_at(option.branch or ()) for option in range_.options)
+
+
 Breaks = Callable[[str, Parameters], bool]
 
 

@@ -83,6 +83,11 @@ class Expression:
         return ast.parse(self.source, mode="eval").body
 
     @cached_property
+    def size(self) -> int:
+        """How many parts it has; each takes about as long."""
+        return sum(isinstance(node, ast.expr) for node in ast.walk(self._tree))
+
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(_names(self._tree))
 

@@ -30,6 +30,7 @@ from tuner_service.domain.trial import Parameters
 ACCEPTED_WITHIN = 10_000  # draws: a space of which none keeps the constraints is refused
 SAMPLE_LIMIT = 50 * ACCEPTED_WITHIN  # draws of an accepted one; far more, for what is rare is also late now and then
 GRID_SCAN_LIMIT = 1_000_000  # places of a grid of which some are empty; looking through more would take minutes
+GRID_WORK_LIMIT = 20_000_000  # parameters and parts of expressions, times places: half a minute, in one answer
 # path -> a value; of a choice the index of its option, of a permutation or a subset the indices of its options
 Flat = dict[str, Any]
 
@@ -124,9 +125,19 @@ class SearchSpace:
     # ── the grid ────────────────────────────────────────────────────────────────────────────────
     def grid_fault(self, points: int) -> str:
         """Why nobody can go through its grid; empty where it can be done."""
-        if not self.has_empty_places or self.grid_size(points) <= GRID_SCAN_LIMIT:
+        if not self.has_empty_places:
             return ""
-        return f"its grid has more than {GRID_SCAN_LIMIT} places, and conditions or constraints leave some empty"
+        places = self.grid_size(points)
+        if places > GRID_SCAN_LIMIT:
+            return f"its grid has more than {GRID_SCAN_LIMIT} places, and conditions or constraints leave some empty"
+        looked_at = counting.looked_at(self.parameters) + sum(constraint.size for constraint in self.constraints)
+        if places * looked_at <= GRID_WORK_LIMIT:
+            return ""
+        return (
+            f"its grid has {places} places, of which conditions or constraints leave some empty, and to go through "
+            f"them, {looked_at} parameters and parts of expressions each, would take minutes: at most "
+            f"{GRID_WORK_LIMIT} can be looked at. Narrow the ranges, give fewer points, or write shorter constraints"
+        )
 
     def grid_size(self, points: int) -> int:
         """How many places the grid has when a continuous parameter is divided into ``points``."""

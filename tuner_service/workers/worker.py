@@ -268,7 +268,9 @@ class QueueThread(threading.Thread):
         try:
             self._outbox.send(SnapshotMade(queue=self._queue, line=self._line, state=text))
         except FrameError as error:
-            _note(f"a snapshot of the {self._queue.value} was left out: {error}")
+            # What has grown so large is not worth being written out again and again, which takes several times as much.
+            _note(f"no more snapshots of the {self._queue.value}: {error}")
+            self._next_snapshot = sys.maxsize
 
 
 class Worker:

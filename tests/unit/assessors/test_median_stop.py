@@ -6,8 +6,9 @@ import time
 import pytest
 
 from tuner_service.assessors.base import Keep, Stop
-from tuner_service.assessors.median_stop import STEP_LIMIT, MedianStop
+from tuner_service.assessors.median_stop import MedianStop
 from tuner_service.assessors.registry import check_assessor_args
+from tuner_service.assessors.step_values import STEP_LIMIT
 from tuner_service.domain.experiment import Goal, Objective
 from tuner_service.domain.trial import Report, TrialOutcome, TrialStatus
 

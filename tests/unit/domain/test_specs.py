@@ -9,6 +9,7 @@ import pytest
 from tests.builders import a_search_space, a_spec
 from trials.wire.inputs import Input, InputField, InputItem
 from tuner_service.dispatcher.changes import TOUCHED_LIMIT, Touched
+from tuner_service.domain import counting
 from tuner_service.domain.errors import InputError
 from tuner_service.domain.experiment import CodeOrigin, TrialTemplate
 from tuner_service.domain.resources import executor_of
@@ -42,6 +43,31 @@ def test_only_a_grid_with_empty_places_may_be_too_large_to_go_through() -> None:
     fault = parse_search_space(wide | {"constraints": ["x > 3"]}).grid_fault(10)
 
     assert "more than 1000000 places" in fault
+
+
+def test_a_grid_is_not_gone_through_where_its_constraints_take_minutes() -> None:
+    """Nobody is answered meanwhile, and an answer that takes longer than a minute counts as none."""
+    ten = {name: {"type": "int", "low": 0, "high": 9} for name in "abcdef"}
+    one = "a + b + c + d + e + f >= 9"
+    assert parse_search_space(ten | {"constraints": [one]}).grid_fault(10) == ""
+    fault = parse_search_space(ten | {"constraints": [one, f"{one} - 1"]}).grid_fault(10)
+    assert "1000000 places" in fault
+    assert "34 parameters and parts" in fault
+    assert (
+        parse_search_space(
+            ten | {"f": {"type": "int", "low": 0, "high": 4}, "constraints": [one, f"{one} - 1"]}
+        ).grid_fault(10)
+        == ""
+    )
+
+
+def test_what_is_looked_at_in_a_place_counts_conditions_and_the_largest_branch() -> None:
+    branch = {"_name": "deep", "x": {"type": "bool"}, "y": {"type": "bool", "when": "x and 3 > 2"}}
+    layer = {"_type": "choice", "_value": [{"_name": "none"}, branch]}
+    space = parse_search_space(
+        {"depth": {"type": "int", "low": 1, "high": 9, "when": {"layer": "none"}}, "layer": layer}
+    )
+    assert counting.looked_at(space.parameters) == (1 + 1) + (1 + 1 + 1 + 5)
 
 
 def test_paths_name_the_parameters_of_nested_spaces_behind_their_option() -> None:

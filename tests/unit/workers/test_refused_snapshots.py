@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tuner_service.dispatcher.items import Queue, SuggestionRequested
 from tuner_service.domain.experiment import AlgorithmSpec, Objective
 from tuner_service.workers.building import build_tuner_fold
 from tuner_service.workers.messages import HistoryEnd, Initialize, LoadSnapshot, SnapshotMade, SnapshotRefused, Told
+from tuner_service.workers.protocol import FrameError
 from tuner_service.workers.worker import QueueThread, _snapshot_text
 
 
@@ -86,3 +88,28 @@ def test_no_snapshot_is_taken_while_what_was_begun_ahead_may_be_in_the_tuner() -
     thread.start()
 
     assert made.get(timeout=60).line == 3
+
+
+def test_a_snapshot_that_fits_in_no_frame_is_the_last_that_is_written_out() -> None:
+    """Of an assessor that knows many reports that takes several times the memory of what it knows."""
+    command = Initialize(
+        experiment_id="e1", search_space={}, objective=Objective(metric="m"), seed=7, tuner=AlgorithmSpec(name="random")
+    )
+
+    class Full:
+        def send(self, *_: Any) -> None:
+            raise FrameError("67108865 bytes are more than a frame may have")
+
+    class Large:
+        def state_dict(self) -> dict[str, Any]:
+            return {"means": []}
+
+    thread = QueueThread(
+        Queue.TUNER,
+        Full(),  # type: ignore[arg-type]
+        build=lambda: build_tuner_fold(command),
+        on_ready=lambda _: None,
+        command=command,
+    )
+    thread._take_snapshot(Large())  # type: ignore[arg-type]
+    assert thread._next_snapshot == sys.maxsize
