@@ -522,9 +522,16 @@ class MemoryQueries:
             return None
         return rows.spaces[max(rows.spaces)].search_space if rows.spaces else rows.experiment.spec.search_space
 
-    def search_space_revisions(self, experiment_id: ExperimentId) -> Sequence[SearchSpaceRevision]:
+    def newest_revision(self, experiment_id: ExperimentId) -> tuple[int, SearchSpaceRevision] | None:
+        found = self.search_space_revisions(experiment_id)
+        return (len(found), found[-1]) if found else None
+
+    def search_space_revisions(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[SearchSpaceRevision]:
         rows = self._rows.get(experiment_id)
-        return [] if rows is None else [revision for _, revision in sorted(rows.spaces.items())]
+        found = [] if rows is None else [revision for _, revision in sorted(rows.spaces.items())]
+        return found[after : after + limit]
 
     def all_metrics(
         self, experiment_id: ExperimentId, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 10_000

@@ -332,8 +332,13 @@ class Queries(Protocol):
     def search_space(self, experiment_id: ExperimentId) -> dict[str, object] | None:
         """The newest revision."""
 
-    def search_space_revisions(self, experiment_id: ExperimentId) -> Sequence[SearchSpaceRevision]:
-        """Oldest first, the one it began with included."""
+    def newest_revision(self, experiment_id: ExperimentId) -> tuple[int, SearchSpaceRevision] | None:
+        """Likewise, with its number, the first being 1; None where there is none."""
+
+    def search_space_revisions(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[SearchSpaceRevision]:
+        """Oldest first, the one it began with included; those behind the first ``after`` of them."""
 
     def all_metrics(
         self, experiment_id: ExperimentId, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 10_000

@@ -21,7 +21,10 @@ def test_revisions_of_the_search_space_come_oldest_first(store: Any) -> None:
     found = store.queries.search_space_revisions(EXPERIMENT_ID)
 
     assert list(found) == [revision(1, a=1), revision(5, a=2), revision(12, a=3)]
+    assert list(store.queries.search_space_revisions(EXPERIMENT_ID, after=1, limit=1)) == [revision(5, a=2)]
     assert list(store.queries.search_space_revisions("nobody")) == []
+    assert store.queries.newest_revision(EXPERIMENT_ID) == (3, revision(12, a=3))
+    assert store.queries.newest_revision("nobody") is None
 
 
 def test_metrics_of_all_trials_come_by_trial_attempt_and_sequence_in_pages(store: Any) -> None:

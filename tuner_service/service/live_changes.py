@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner_service.dispatcher import importing
+from tuner_service.dispatcher.changes import SearchSpaceRevision
 from tuner_service.dispatcher.commands import (
     BudgetRaise,
     ExperimentChanged,
@@ -20,11 +21,12 @@ from tuner_service.dispatcher.experiments import WANTED_BOUND, may_have
 from tuner_service.dispatcher.items import ImportedLine
 from tuner_service.dispatcher.limits import IMPORTED_OUTCOMES_LIMIT
 from tuner_service.domain.errors import ConflictError, Fault, InputError, UnavailableError
-from tuner_service.domain.experiment import AlgorithmSpec, ExperimentId, ExperimentSpec
+from tuner_service.domain.experiment import AlgorithmSpec, Experiment, ExperimentId, ExperimentSpec
 from tuner_service.domain.objectives import further_values
 from tuner_service.domain.search_space import SearchSpace, alike, parse_search_space
 from tuner_service.domain.trial import SOURCE_IMPORTED, Parameters, Trial, TrialOutcome, TrialStatus
 from tuner_service.service.experiments import Creation, Experiments
+from tuner_service.service.line_pages import page_of_revisions
 from tuner_service.service.parameters import parameters_faults, plain_faults
 from tuner_service.service.views import View, moment, plain
 
@@ -103,16 +105,21 @@ class LiveChanges:
             SearchSpaceChanged(at=self.experiments.clock.now(), experiment_id=experiment_id, search_space=search_space)
         )
 
-    def revision_views(self, experiment_id: ExperimentId) -> list[View]:
-        """Oldest first; the first is what the experiment began with."""
+    def revision_views(self, experiment_id: ExperimentId, *, after: int, limit: int) -> tuple[list[View], bool]:
+        """Those behind the first ``after``, oldest first, and whether others follow.
+
+        The first is what the experiment began with.
+        """
         experiment = self.experiments.find(experiment_id)
-        changed = self.experiments.queries.search_space_revisions(experiment_id)
-        found = [(revision.line, revision.at, revision.search_space) for revision in changed]
-        found = found or [(0, experiment.created_at, experiment.spec.search_space)]
-        return [
-            {"revision": number, "line": line, "at": moment(at), "search_space": plain(space)}
-            for number, (line, at, space) in enumerate(found, start=1)
-        ]
+        changed, has_more = page_of_revisions(self.experiments.queries, experiment_id, after=after, limit=limit)
+        if after == 0 and not changed:
+            return [_first_revision_view(experiment)], False
+        return [_revision_view(number, revision) for number, revision in enumerate(changed, start=after + 1)], has_more
+
+    def newest_revision_view(self, experiment_id: ExperimentId) -> View:
+        experiment = self.experiments.find(experiment_id)
+        newest = self.experiments.queries.newest_revision(experiment_id)
+        return _first_revision_view(experiment) if newest is None else _revision_view(*newest)
 
     def _newest_space(self, experiment_id: ExperimentId) -> dict[str, Any]:
         self.experiments.find(experiment_id)
@@ -305,6 +312,17 @@ def _searching(tuner: AlgorithmSpec, search_space: dict[str, Any]) -> AlgorithmS
         message = "none of the parameters that its tuner batch lists lie in its search space as it is now"
         raise InputError([Fault(pointer="", message=f"{message}; start another experiment with a list that does")])
     return replace(tuner, args=tuner.args | {"parameters": inside})
+
+
+def _revision_view(number: int, revision: SearchSpaceRevision) -> View:
+    at, space = moment(revision.at), plain(revision.search_space)
+    return {"revision": number, "line": revision.line, "at": at, "search_space": space}
+
+
+def _first_revision_view(experiment: Experiment) -> View:
+    """Of one that has no row of it."""
+    space = plain(experiment.spec.search_space)
+    return {"revision": 1, "line": 0, "at": moment(experiment.created_at), "search_space": space}
 
 
 def _lines(results: Sequence[Result]) -> tuple[ImportedLine, ...]:

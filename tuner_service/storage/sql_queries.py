@@ -18,6 +18,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    func,
     literal_column,
     or_,
     select,
@@ -387,9 +388,22 @@ class SqlQueries:
         experiment = self.experiment(experiment_id)
         return None if experiment is None else experiment.spec.search_space
 
-    def search_space_revisions(self, experiment_id: ExperimentId) -> Sequence[SearchSpaceRevision]:
+    def newest_revision(self, experiment_id: ExperimentId) -> tuple[int, SearchSpaceRevision] | None:
         r = tables.search_space_revisions
-        query = select(r).where(r.c.experiment_id == experiment_id).order_by(r.c.line)
+        of_experiment = r.c.experiment_id == experiment_id
+        counted = r.alias()
+        of_counted = counted.c.experiment_id == experiment_id
+        number = select(func.count()).select_from(counted).where(of_counted).scalar_subquery().label("number")
+        query = select(r, number).where(of_experiment).order_by(r.c.line.desc()).limit(1)
+        with self.reading() as connection:
+            row = connection.execute(query).mappings().first()
+        return None if row is None else (row["number"], mapping.REVISIONS.value(row))
+
+    def search_space_revisions(
+        self, experiment_id: ExperimentId, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[SearchSpaceRevision]:
+        r = tables.search_space_revisions
+        query = select(r).where(r.c.experiment_id == experiment_id).order_by(r.c.line).offset(after).limit(limit)
         with self.reading() as connection:
             return [mapping.REVISIONS.value(row) for row in connection.execute(query).mappings()]
 

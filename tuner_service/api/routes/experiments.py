@@ -24,6 +24,7 @@ from tuner_service.domain.experiment import ExperimentStatus
 from tuner_service.domain.trial import TrialStatus
 from tuner_service.service import report_pages
 from tuner_service.service.experiments import Creation, Services
+from tuner_service.service.line_pages import page_of_lines
 from tuner_service.service.retention import require_metrics
 from tuner_service.service.sought import Sought
 from tuner_service.service.views import View, journal_view, metric_view
@@ -207,9 +208,9 @@ def read_journal(
     after = read_number_cursor(cursor)
     with services.queries.snapshot():
         services.experiments.find(experiment_id)
-        lines = services.queries.journal(experiment_id, after=after, limit=limit + 1)
-    following = make_cursor(str(lines[limit - 1].line)) if len(lines) > limit else None
-    return json_response({"items": [journal_view(line) for line in lines[:limit]], "next": following})
+        lines, has_more = page_of_lines(services.queries, experiment_id, after=after, limit=limit)
+    following = make_cursor(str(lines[-1].line)) if has_more else None
+    return json_response({"items": [journal_view(line) for line in lines], "next": following})
 
 
 async def _shown(request: Request, services: Services, experiment_id: str) -> Response:

@@ -90,8 +90,8 @@ def _made(export: Export, experiment: Experiment, form: Form, check: Check, *, m
         rows = export.metrics() if metrics else map(flat_trial, export.trials())
         return make_apart({"form": form.value, "metrics": metrics}, rows, check)
     objectives = [{"metric": one.metric, "goal": one.goal.value} for one in experiment.spec.objective.every]
-    revisions = export.queries.search_space_revisions(export.experiment_id)
-    space = parse_search_space(revisions[-1].search_space) if revisions and revisions[-1].search_space else None
+    newest = export.queries.search_space(export.experiment_id)
+    space = parse_search_space(newest) if newest else None
     head: dict[str, Any] = {
         "form": form.value,
         "id": experiment.id,

@@ -75,7 +75,7 @@ async def change_experiment(
 @router.get("/search-space")
 def read_search_space(request: Request, experiment_id: ExperimentIdPath, services: CurrentServices) -> Response:
     """The newest revision."""
-    return tagged_response(request, _changes(services).revision_views(experiment_id)[-1])
+    return tagged_response(request, _changes(services).newest_revision_view(experiment_id))
 
 
 @router.put("/search-space")
@@ -87,10 +87,10 @@ async def change_search_space(
     search_space = await read_body(request, _search_space, most=MAX_FILE_CHARACTERS, is_slow=True)
     changes = _changes(services)
     what = f"the search space of {experiment_id}"
-    async with matched(services, if_match, lambda: changes.revision_views(experiment_id)[-1], what):
+    async with matched(services, if_match, lambda: changes.newest_revision_view(experiment_id), what):
         await asyncio.to_thread(_require_searchable, services, experiment_id, search_space)
         await changes.change_space(experiment_id, search_space)
-    return await asyncio.to_thread(_tagged, lambda _: changes.revision_views(experiment_id)[-1], experiment_id)
+    return await asyncio.to_thread(_tagged, lambda _: changes.newest_revision_view(experiment_id), experiment_id)
 
 
 def _require_searchable(services: Services, experiment_id: ExperimentId, search_space: dict[str, Any]) -> None:
@@ -124,9 +124,10 @@ def list_search_spaces(
 ) -> Response:
     """Oldest first; the first is what the experiment began with."""
     after = read_number_cursor(cursor)
-    views = _changes(services).revision_views(experiment_id)[after:]
-    following = make_cursor(str(after + limit)) if len(views) > limit else None
-    return json_response({"items": views[:limit], "next": following})
+    with services.queries.snapshot():
+        views, has_more = _changes(services).revision_views(experiment_id, after=after, limit=limit)
+    following = make_cursor(str(after + len(views))) if has_more else None
+    return json_response({"items": views, "next": following})
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────
