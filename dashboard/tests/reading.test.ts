@@ -2,6 +2,7 @@ import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { afterEach, expect, test, vi } from "vitest";
 import { Problem, UNREACHABLE } from "../src/api/client";
+import { newestOf } from "../src/api/growing";
 import { readReadiness, troubleOf } from "../src/api/readiness";
 import type { Resource } from "../src/api/resource";
 import { trialsOf } from "../src/api/trials";
@@ -44,6 +45,21 @@ test("of a space with more parameters than columns the trials are read with thos
   await state.load(new AbortController().signal);
   expect(asked.at(-1)?.searchParams.get("since")).toBe("a.1");
   expect(asked.filter((url) => url.search.includes("parameters.*"))).toHaveLength(1);
+});
+
+test("of a list that has grown long the newest are kept, and what was read is not read again", async () => {
+  const there = Array.from({ length: 7 }, (_, place) => place + 1);
+  serve((url) => {
+    const after = Number(url.searchParams.get("cursor") ?? 0);
+    const next = after + 3 < there.length ? String(after + 3) : null;
+    return [200, { items: there.slice(after, after + 3), next }];
+  });
+  const reader = newestOf<number>("experiments/e/search-space/revisions", 2);
+  const signal = new AbortController().signal;
+  expect(await reader(signal)).toEqual([5, 6, 7]);
+  there.push(8);
+  expect(await reader(signal)).toEqual([5, 6, 7, 8]);
+  expect(asked.map((url) => url.searchParams.get("cursor"))).toEqual([null, "3", "6", "6"]);
 });
 
 test("another refusal of the trials is the reader's to know", async () => {

@@ -1,8 +1,9 @@
 // Every decision with its reason, newest first; reports and bookkeeping only when one asks for them.
 import { useMemo } from "preact/hooks";
-import { experimentUrl, read } from "../api/client";
+import { experimentUrl } from "../api/client";
+import { newestOf } from "../api/growing";
 import { useResource } from "../api/resource";
-import { type ExperimentDetail, type JournalLine, objectives, type Page } from "../api/shapes";
+import { type ExperimentDetail, type JournalLine, objectives } from "../api/shapes";
 import { Awaited, Stale } from "../parts/awaited";
 import { Empty, Switch, To } from "../parts/controls";
 import { amend, query, trialPath } from "../state/address";
@@ -21,7 +22,10 @@ interface Entry {
 }
 
 export function JournalTab({ view }: { view: ExperimentDetail }) {
-  const reader = useMemo(() => journalReader(view.id), [view.id]);
+  const reader = useMemo(
+    () => newestOf<JournalLine>(experimentUrl(view.id, `/journal?limit=${PAGE}`), MOST),
+    [view.id],
+  );
   const found = useResource([view.id, "journal"], (signal) => reader(signal), [view.id], 1_000);
   const metric = objectives(view)[0]?.metric ?? "value";
   const lines = found.data.value;
@@ -123,19 +127,4 @@ function Lines({ shown, id }: { shown: Entry[]; id: string }) {
       </div>
     </>
   );
-}
-
-/** Reads on from the last page it has, which may have grown; of a long journal the newest lines are kept. */
-export function journalReader(id: string): (signal: AbortSignal) => Promise<JournalLine[]> {
-  let whole: JournalLine[] = [];
-  let cursor: string | null = null;
-  return async (signal) => {
-    for (;;) {
-      const from: string = cursor ? `&cursor=${encodeURIComponent(cursor)}` : "";
-      const page: Page<JournalLine> = await read(experimentUrl(id, `/journal?limit=${PAGE}${from}`), signal);
-      if (page.next === null) return [...whole, ...page.items];
-      whole = [...whole, ...page.items].slice(-MOST);
-      cursor = page.next;
-    }
-  };
 }

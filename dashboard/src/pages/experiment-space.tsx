@@ -1,8 +1,9 @@
 // The search space: what it is, what it was, and another one from now on.
 import { useSignal } from "@preact/signals";
-import { useRef } from "preact/hooks";
-import { ask, experimentUrl, readAll } from "../api/client";
+import { useMemo, useRef } from "preact/hooks";
+import { ask, experimentUrl } from "../api/client";
 import { exactly } from "../api/exact";
+import { newestOf } from "../api/growing";
 import { touch } from "../api/live";
 import { asProblem, useResource } from "../api/resource";
 import { may } from "../api/session";
@@ -11,17 +12,18 @@ import { Awaited, Stale } from "../parts/awaited";
 import { faultWords } from "../parts/controls";
 import { say, settled } from "../parts/notices";
 import { AsLeft, useWritten } from "../parts/written";
-import { clock, moment } from "../state/format";
+import { clock, count, moment } from "../state/format";
 import { rangeWords } from "../state/space";
+
+const MOST = 200; // revisions that are shown; each may be large
 
 export function SpaceTab({ view }: { view: ExperimentDetail }) {
   const { id } = view;
-  const found = useResource(
-    [id, "revisions"],
-    (signal) => readAll<SpaceRevision>(experimentUrl(id, "/search-space/revisions"), 200, signal),
+  const reader = useMemo(
+    () => newestOf<SpaceRevision>(experimentUrl(id, "/search-space/revisions"), MOST),
     [id],
-    1_000,
   );
+  const found = useResource([id, "revisions"], (signal) => reader(signal), [id], 1_000);
   const revisions = found.data.value;
   if (!revisions) return <Awaited of={found} what="The search space" />;
   const newest = revisions[revisions.length - 1];
@@ -34,7 +36,9 @@ export function SpaceTab({ view }: { view: ExperimentDetail }) {
         {may("change_search_space") && <Editor id={id} />}
       </section>
       <section>
-        <h2>{revisions.length === 1 ? "It has not been changed" : `${revisions.length} revisions`}</h2>
+        <h2>
+          {newest?.revision === 1 ? "It has not been changed" : count(newest?.revision ?? 0, "revision")}
+        </h2>
         <ol class="revisions" reversed>
           {[...revisions].reverse().map((revision, place, all) => (
             <Revision key={revision.revision} revision={revision} before={all[place + 1]} />
@@ -83,7 +87,7 @@ function Revision({ revision, before }: { revision: SpaceRevision; before: Space
   const changes = before ? spaceChanges(before.search_space, revision.search_space) : [];
   return (
     <li>
-      <strong>{before ? `Changed at line ${revision.line}` : "As it began"}</strong>{" "}
+      <strong>{revision.revision > 1 ? `Changed at line ${revision.line}` : "As it began"}</strong>{" "}
       <span class="muted">{clock(moment(revision.at))}</span>
       {changes.map((one) => (
         <div key={one.name} class="difference">
