@@ -35,7 +35,7 @@ from tuner_service.listening import guard_the_door, listening_socket, url_of
 from tuner_service.local_service import database_told, process_mark
 from tuner_service.service.access import read_or_make_token
 from tuner_service.service.ending import Ending
-from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log
+from tuner_service.service.private import PRIVATE_UMASK, make_private, own_log, require_own
 from tuner_service.service.warned import About
 from tuner_service.tls import Certificate, certificate_of
 from tuner_service.workers.forks import WorkerForks
@@ -223,6 +223,7 @@ def serve(settings: Settings, *, is_standby: bool = False) -> int:
     log_to_standard_error(settings)
     certificate = certificate_of(settings)
     guard_the_door(settings)
+    require_own(settings.home)
     umask = os.umask(PRIVATE_UMASK)  # what the service, the agent and the workers write is their owner's alone
     ending = Ending()
     for number in ENDING_SIGNALS:

@@ -30,6 +30,7 @@ from trials.agent.wake import WakeSocket
 from trials.agent.ways import HomeWay, Way
 from trials.files import is_full_disk
 from trials.processes.identity import boot_id
+from trials.wire.homes import is_foreign
 from trials.wire.log_files import LOG_BYTES, OLDER_LOGS
 from trials.wire.log_format import configure_logging
 from trials.wire.log_lines import ENV_LOG_FORMAT, LogForm, form_named
@@ -73,6 +74,14 @@ def main() -> int:
     home.umask = own_umask if options.umask is None else options.umask
     if options.service_file is not None:
         home.service_file = options.service_file.resolve()
+    if is_foreign(home.agent):
+        parser.error(
+            f"the folder {home.agent} holds files that are no agent's, and stays as it is; name another --home"
+        )
+    if is_foreign(home.agent):
+        parser.error(
+            f"the folder {home.agent} holds files that are no agent's, and stays as it is; name another --home"
+        )
     try:
         home.make()
         lock = _locked(home)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from trials.wire.homes import is_foreign
 from tuner_service.config import Settings
+from tuner_service.domain.errors import StorageError
 
 PRIVATE_UMASK = 0o077
 FOLDER_MODE = 0o700
@@ -44,6 +46,16 @@ def make_private(home: Path) -> int:
     if closed:
         logger.warning("home_closed_to_others", extra={"home": str(home), "entries": closed})
     return closed
+
+
+def require_own(home: Path) -> None:
+    """StorageError where the folder in which the agent works, and removes things, is somebody else's."""
+    agent = home / "agent"
+    if is_foreign(agent):
+        raise StorageError(
+            f"{home} is no home for a service: its folder {agent} holds files that are no agent's. They stay as they "
+            "are; name another folder (--home, TUNER_HOME), which need not be there yet"
+        )
 
 
 def looks_like_a_home(folder: Path) -> bool:

@@ -9,6 +9,9 @@ import pytest
 
 from tests.deep_folders import deepen
 from trials.files import remove_tree
+from tuner_service import wiring
+from tuner_service.config import Settings
+from tuner_service.domain.errors import StorageError
 from tuner_service.service.private import OWN_FILES, OWN_FOLDERS, make_private
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -42,6 +45,16 @@ def test_a_home_that_an_earlier_version_left_open_is_closed_to_its_last_file(
     assert closed == len(found)
     assert "home_closed_to_others" in caplog.text
     assert make_private(home) == 0
+
+
+def test_a_folder_with_an_agent_folder_of_somebody_elses_is_no_home_and_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "policy.py").touch()
+
+    with pytest.raises(StorageError, match=r"is no home for a service: its folder .*/agent holds files"):
+        wiring.serve(Settings(home=tmp_path, db=""))
+
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["agent", "policy.py"]
 
 
 def test_all_that_a_service_and_its_commands_leave_in_a_home_is_the_services(tmp_path: Path) -> None:

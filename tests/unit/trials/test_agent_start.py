@@ -15,6 +15,7 @@ from trials.agent import bounds
 from trials.agent import home as agent_home
 from trials.agent.home import Home
 from trials.agent.patience import FILE_SERVICE_LOST, Patience
+from trials.wire.homes import MARKS, is_foreign
 from trials.wire.log_lines import ENV_LOG_FORMAT
 
 FULL = OSError(errno.ENOSPC, "No space left on device", "/home/agent/boot")
@@ -45,6 +46,45 @@ def test_a_file_that_this_user_may_not_use_is_named_with_what_to_do(
     assert ended.value.code == 2
     assert f"the home {tmp_path} cannot be used: {tmp_path}/agent/{file}: Is a directory" in said
     assert "give its user the right to" in said
+
+
+def test_a_folder_of_somebody_elses_is_no_agents_and_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the home is a project that has an ``agent/code`` of its own: that would be emptied."""
+    own = tmp_path / "agent" / "code" / "policy.py"
+    own.parent.mkdir(parents=True)
+    own.write_text("x")
+    monkeypatch.setattr(agent_main, "_leave_session", lambda: None)
+    monkeypatch.setattr(agent_main, "_locked", lambda _: None)
+
+    with pytest.raises(SystemExit) as ended:
+        started(tmp_path, monkeypatch)
+
+    assert ended.value.code == 2
+    assert f"the folder {tmp_path}/agent holds files that are no agent's" in capsys.readouterr().err
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
+        "agent",
+        "agent/code",
+        str(own.relative_to(tmp_path)),
+    ]
+
+
+@pytest.mark.parametrize("mark", sorted(MARKS))
+def test_what_an_agent_was_in_is_its_folder_whatever_is_lost_of_it(mark: str, tmp_path: Path) -> None:
+    for path in ("code/digest/train.py", f"{mark}/x"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).touch()
+
+    assert not is_foreign(tmp_path)
+
+
+def test_the_folder_of_an_agent_whose_first_start_was_cut_off_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "assets").mkdir()
+
+    assert not is_foreign(tmp_path)
+    assert not is_foreign(tmp_path / "nothing")
 
 
 def test_of_a_full_disk_it_says_so(
