@@ -1,6 +1,6 @@
 // A new experiment: a form beside its text, each kept in step; the size of the space and three draws before the start.
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ask, experimentUrl, KeyOfBody, type Problem, read, readExactly, UNREACHABLE } from "../api/client";
 import { floats, unlessSafe } from "../api/exact";
 import { asProblem, mayPass, RETRY_MS, useResource } from "../api/resource";
@@ -96,7 +96,8 @@ function Draft({ from }: { from: string | null }) {
     fromText(kept?.text ?? first, yaml);
   };
 
-  useEffect(() => {
+  // Before anybody can write.
+  useLayoutEffect(() => {
     if (!isWritten.current) begin(who === null ? null : keptDraft(who, from));
     else if (writer.current === null) keep();
   }, [yaml, begun, who]);
@@ -143,8 +144,9 @@ function Draft({ from }: { from: string | null }) {
   };
   const ready = told.value !== null && syntax.value === "" && faults.value.length === 0 && !busy.value;
   document.title = "New experiment · Tuner";
-  if (!yaml && library.problem.value) return <Awaited of={library} what="The form" />;
-  if (begun === undefined && origin.problem.value) return <Awaited of={origin} what="What it begins from" />;
+  // Nobody writes into what is about to be filled: who was quicker would begin with nothing else.
+  if (!yaml) return <Awaited of={library} what="The form" />;
+  if (begun === undefined) return <Awaited of={origin} what="What it begins from" />;
   return (
     <>
       <div class="page-head">
