@@ -261,7 +261,8 @@ def test_who_reads_an_answer_slowly_is_given_all_of_it(
         return not parts[-1]
 
     wait_until(read_some)
-    assert len(json.loads(b"".join(parts))["items"]) == 7
+    assert int(response.headers["content-length"]) == sum(map(len, parts)) > 4 << 20
+    assert len(json.loads(b"".join(parts))["items"]) == 3  # as many as one answer may hold: the first is small
 
 
 # ── the agents' channel ─────────────────────────────────────────────────────────────────────────
