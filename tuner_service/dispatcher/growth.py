@@ -24,7 +24,7 @@ from tuner_service.domain.space_parsing import parse_parameters
 
 ASKED_AT_ONCE = 10_000  # parameters of a record, times those beside: each is looked at, while other experiments wait
 # Of the space that comes of it, as JSON: it is read whole with each parameter that it grows by, and stored twice.
-GROWN_BYTES = 512 * 1024
+GROWN_BYTES = 512 << 10
 GROWING_QUEUE_LIMIT = 10_000  # lines that wait for the tuner, of which each may be such a space
 
 
