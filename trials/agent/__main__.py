@@ -78,10 +78,6 @@ def main() -> int:
         parser.error(
             f"the folder {home.agent} holds files that are no agent's, and stays as it is; name another --home"
         )
-    if is_foreign(home.agent):
-        parser.error(
-            f"the folder {home.agent} holds files that are no agent's, and stays as it is; name another --home"
-        )
     try:
         home.make()
         lock = _locked(home)
