@@ -122,9 +122,7 @@ class Home:
 
     def live(self) -> dict[str, Path]:
         """Folders of the attempts that are not forgotten, by nonce."""
-        if not self._live.exists():
-            return {}
-        names = [path.name for path in self._live.iterdir() if not path.name.endswith(".tmp")]
+        names = [name for name in self._not_forgotten() if not name.endswith(".tmp")]
         found = {name: self._indexed(self._live / name) for name in names}
         return {name: folder for name, folder in found.items() if folder is not None}
 
@@ -133,10 +131,15 @@ class Home:
 
         Their folders are gone, or what they are found by was damaged: that is another name of a file of theirs.
         """
-        names = [path.name for path in self._live.iterdir()] if self._live.exists() else []
-        there = self.live()
+        names, there = self._not_forgotten(), self.live()
         found = {name: self._former(name) for name in names if name not in there and _NAME.fullmatch(name)}
         return {name: folder for name, folder in found.items() if folder is not None}
+
+    def _not_forgotten(self) -> list[str]:
+        try:
+            return [path.name for path in self._live.iterdir()]
+        except FileNotFoundError:  # or it went away just now: `tuner gc` looks while others remove
+            return []
 
     def folder_of(self, nonce: str) -> Path | None:
         """Of an attempt, forgotten or not."""
