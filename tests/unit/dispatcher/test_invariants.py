@@ -104,6 +104,16 @@ def test_an_attempt_without_a_trial_is_named() -> None:
     ]
 
 
+def test_a_trial_whose_time_runs_without_an_attempt_is_named() -> None:
+    state = a_state()
+    only(state).attempts.clear()
+    only(state).trials[1] = a_trial(pending_end=END, running_since=5.0)
+
+    assert violations(state) == [
+        f"experiment {EXPERIMENT_ID}: trial 1 has no attempt, and its running time is counted on"
+    ]
+
+
 def test_an_ended_attempt_that_is_held_is_named() -> None:
     state = a_state()
     only(state).attempts[1] = an_attempt(status=AttemptStatus.LOST)

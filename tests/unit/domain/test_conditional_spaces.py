@@ -342,3 +342,4 @@ def test_of_parameters_outside_a_space_is_kept_what_each_of_its_own_can_take() -
     other = parse_search_space({"a": SMALL, "b": OPTIMIZER, "layer": layer, "new": UNIT})
     given = {"a": -5, "b": "sgd", "layer": {"_name": "conv", "depth": 2, "gone": 1}, "old": True}
     assert other.fitting(given) == {"b": 0, "layer": 1, "layer/conv/depth": 2}
+    assert other.fitting({"a": 2, "b": "an option that is gone"}) == other.fitting({"a": 2})

@@ -27,6 +27,7 @@ from trials.processes.libc import LIBC
 FILE_IMPORTS = "imports.json"  # in the attempt's folder: what the first trial of an experiment imported
 EXIT_FLUSH_FAILED = 120  # of the interpreter, where standard output cannot be written
 EXIT_NO_SCRIPT = 2
+SHOWS_CODE = (3, 13)  # the version from which on tracebacks show the lines of what -c was given
 
 
 def become(start: Start) -> NoReturn:
@@ -102,7 +103,12 @@ def _execute(script: Script, main: ModuleType, known: CodeType | None) -> None:
     if script.kind == "code":
         _put_first("")
         main.__dict__["__loader__"] = sys.modules["_frozen_importlib"].BuiltinImporter
-        exec(compile(f"{script.name}\n", "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+        source = f"{script.name}\n"
+        if sys.version_info >= SHOWS_CODE:
+            import linecache
+
+            linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
+        exec(compile(source, "<string>", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         return
     folder = os.getcwd()  # noqa: PTH109  as the kernel has it, without links
     path = os.path.join(folder, script.name)  # noqa: PTH118  with all its dots, as the interpreter does
