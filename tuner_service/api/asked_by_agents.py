@@ -125,9 +125,8 @@ class Asked:
     async def _left(self) -> None:
         """What was put and sent so far has left for the agent."""
         has_left = asyncio.Event()
-        asyncio.get_running_loop().call_soon(
-            self._put, has_left
-        )  # behind a message: ``send`` puts it with the next turn
+        # Behind a message, which ``send`` puts with the next turn.
+        asyncio.get_running_loop().call_soon(self._put, has_left)
         await has_left.wait()
 
     def _answered(self, task: asyncio.Task[None]) -> None:

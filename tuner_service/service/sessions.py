@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from tuner_service.domain.errors import TunerServiceError
 from tuner_service.ports import Clock, SessionStore, StoredSession
 from tuner_service.service.access import PEOPLE, Role
-from tuner_service.service.errands import begun_aside
-from tuner_service.service.tokens import AGAIN_S, Token, Tokens
+from tuner_service.service.tokens import USES_NOTED_S, Token, Tokens, noted_aside
 
 CODE_S = 60.0
 CODES_LIMIT = 100  # that wait to be used; one more takes the place of the oldest
@@ -25,7 +24,6 @@ SESSION_S = 30 * 86_400.0
 SESSIONS_LIMIT = 100  # of one token; one more takes the place of the oldest
 SECRET_BYTES = 32
 ID_BYTES = 6
-USES_NOTED_S = 3_600.0  # in memory each use is known at once; on the disk after so long at most, and at the end
 BROWSER_CHARACTERS = 200
 
 
@@ -115,10 +113,7 @@ class Sessions:
             now = self.clock.now()
             self._uses[opened.stored.id] = (now, address)
             if now - self._noted_at >= USES_NOTED_S:
-                # Where no thread can be had, the session is as good as before, and its uses are noted with a later one.
-                self._noted_at = (
-                    now if begun_aside(self.note_uses, "uses-of-sessions") else now - USES_NOTED_S + AGAIN_S
-                )
+                self._noted_at = noted_aside(self.note_uses, "uses-of-sessions", now=now)
         return opened
 
     def note_uses(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -45,6 +45,12 @@ class TokenState(StrEnum):
     GOOD = "good"
     EXPIRED = "expired"
     REVOKED = "revoked"
+
+
+def noted_aside(note_uses: Callable[[], object], name: str, *, now: float) -> float:
+    """From when the time to the next noting counts. Where no thread can be had for this one, what was used is as good
+    as before, and its uses are noted with a later one, AGAIN_S from now at the earliest."""
+    return now if begun_aside(note_uses, name) else now - USES_NOTED_S + AGAIN_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +101,7 @@ class Tokens:
             now = self.clock.now()
             self._uses[token.name] = now
             if now - self._noted_at >= USES_NOTED_S:
-                # Where no thread can be had, the token is as good as before, and its uses are noted with a later one.
-                self._noted_at = now if begun_aside(self.note_uses, "uses-of-tokens") else now - USES_NOTED_S + AGAIN_S
+                self._noted_at = noted_aside(self.note_uses, "uses-of-tokens", now=now)
         return token
 
     def of_hash(self, sha256: str) -> Token | None:

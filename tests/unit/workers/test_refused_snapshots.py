@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,10 @@ from tuner_service.workers.building import build_tuner_fold
 from tuner_service.workers.messages import HistoryEnd, Initialize, LoadSnapshot, SnapshotMade, SnapshotRefused, Told
 from tuner_service.workers.protocol import FrameError
 from tuner_service.workers.worker import QueueThread, _snapshot_text
+
+
+def a_thread(command: Initialize, outbox: Any, *, on_ready: Callable[[Any], None] = lambda _: None) -> QueueThread:
+    return QueueThread(Queue.TUNER, outbox, build=lambda: build_tuner_fold(command), on_ready=on_ready, command=command)
 
 
 @pytest.mark.parametrize("state", ['{"search_space":null,"tuner":{"version":0}}', "{}", "no JSON"])
@@ -29,13 +34,7 @@ def test_a_snapshot_that_cannot_be_loaded_is_refused_and_nothing_else_is_said(st
             for message in messages:
                 said.put(message)
 
-    thread = QueueThread(
-        Queue.TUNER,
-        Said(),  # type: ignore[arg-type]
-        build=lambda: build_tuner_fold(command),
-        on_ready=lambda _: said.put("ready"),
-        command=command,
-    )
+    thread = a_thread(command, Said(), on_ready=lambda _: said.put("ready"))
     thread.commands.put(LoadSnapshot(queue=Queue.TUNER, line=8, state=state))
     thread.commands.put(HistoryEnd(queue=Queue.TUNER))
     thread.start()
@@ -75,13 +74,7 @@ def test_no_snapshot_is_taken_while_what_was_begun_ahead_may_be_in_the_tuner() -
                 if isinstance(message, SnapshotMade):
                     made.put(message)
 
-    thread = QueueThread(
-        Queue.TUNER,
-        Said(),  # type: ignore[arg-type]
-        build=lambda: build_tuner_fold(command),
-        on_ready=lambda _: None,
-        command=command,
-    )
+    thread = a_thread(command, Said())
     thread.commands.put(HistoryEnd(queue=Queue.TUNER))
     for line in (1, 2, 3):
         thread.commands.put(Told(queue=Queue.TUNER, item=SuggestionRequested(line=line, number=line)))
@@ -104,12 +97,6 @@ def test_a_snapshot_that_fits_in_no_frame_is_the_last_that_is_written_out() -> N
         def state_dict(self) -> dict[str, Any]:
             return {"means": []}
 
-    thread = QueueThread(
-        Queue.TUNER,
-        Full(),  # type: ignore[arg-type]
-        build=lambda: build_tuner_fold(command),
-        on_ready=lambda _: None,
-        command=command,
-    )
+    thread = a_thread(command, Full())
     thread._take_snapshot(Large())  # type: ignore[arg-type]
     assert thread._next_snapshot == sys.maxsize

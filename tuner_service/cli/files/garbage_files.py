@@ -7,7 +7,6 @@ or an agent gives is left alone.
 
 from __future__ import annotations
 
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,12 +17,12 @@ from trials.agent.attempts import load_attempt
 from trials.agent.home import Home, remove_whatever
 from trials.stores import is_draft, matching
 from trials.wire.files import FILE_SPOOL, FOLDER_CHECKPOINTS
+from trials.wire.manifests import is_file_digest
 from trials.wire.remote_files import CHECKPOINTS, LOGS
 from tuner_service.executors.local import agent_is_alive
 from tuner_service.service.node_files import RECEIVED, lineages_of
 
 DIGEST_PREFIX = 12  # characters of a digest in the name of an attempt's checkpoint
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ def _checkpoints(home: Home, needed: Needed, gone: list[Path]) -> Iterator[Garba
             kept.add(path.name.removesuffix(".ckpt").rpartition("-")[2])
     for path in shared:
         digest = path.name.partition(".")[0]
-        if not (_DIGEST.fullmatch(digest) or is_draft(path)):
+        if not (is_file_digest(digest) or is_draft(path)):
             continue
         if digest not in needed.checkpoints and digest[:DIGEST_PREFIX] not in kept:
             yield _found("checkpoint", path, why="no checkpoint of any experiment has these bytes")
@@ -118,7 +117,7 @@ def _caches(home: Home, needed: Needed) -> Iterator[Garbage]:
             yield _found("received blob", path, why="no launch is under way")
     for folder in folders:
         for path in _folders(folder):
-            if path.name not in needed.code and _DIGEST.match(path.name):
+            if path.name not in needed.code and is_file_digest(path.name.partition(".")[0]):
                 yield _found("unpacked code", path, why="no experiment that goes on runs it")
 
 
